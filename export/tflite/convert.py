@@ -79,16 +79,13 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         except OverflowError:
             reason = "one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides"
             raise ExportError(reason, node=node.name or node_key(node), op_type=node.op_type) from None
-    outputs = _outputs(tensors, view.output_names)
+    _write_outputs(tensors, view.output_names)
     tidy(tensors.graph)
-    return Converted(
-        tensors.graph,
-        tuple(inputs),
-        tuple(
-            Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(len(view.shape(n) or ())))
-            for n in outputs
-        ),
+    outputs = (
+        Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(len(view.shape(n) or ())))
+        for n in view.output_names
     )
+    return Converted(tensors.graph, tuple(inputs), tuple(outputs))
 
 
 def _is_known(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> bool:
@@ -122,15 +119,13 @@ def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
     return Port(name, _free(shape), layout)
 
 
-def _outputs(tensors: Tensors, names: Iterable[str]) -> list[str]:
+def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
     """Make every output a separate tensor, different from inputs, constants and other outputs."""
     graph = tensors.graph
     used_ids = {id(v) for v in graph.inputs}
-    written = []
     for name in names:
         if tensors.view.is_weight(name):
-            array = tensors.view.weight(name)
-            value = graph.constant(array, name)
+            value = graph.constant(tensors.view.weight(name), name)
         else:
             value = tensors.get(name, tensors.layouts[name])
         if value.is_constant or id(value) in used_ids:
@@ -138,8 +133,6 @@ def _outputs(tensors: Tensors, names: Iterable[str]) -> list[str]:
         tensors.rename(value, name)
         used_ids.add(id(value))
         graph.outputs.append(value)
-        written.append(name)
-    return written
 
 
 def _free(shape: tuple[int, ...]) -> tuple[int | None, ...]:

@@ -42,9 +42,7 @@ def tidy(graph: Graph) -> None:
     """Rewrite until nothing changes, and drop what no output needs."""
     _drop_unused(graph)
     rewrites: tuple[Callable[[Operator, _Uses], bool], ...] = (
-        _merge_reshapes,
-        _merge_transposes,
-        _activate_before_reshape,
+        _merge_pair,
         _add_bias,
         _fuse_activation,
         _squeeze_mean,
@@ -101,59 +99,33 @@ def _bypass(op: Operator, uses: _Uses, source: Value) -> bool:
     return bool(readers)
 
 
-def _merge_reshapes(op: Operator, uses: _Uses) -> bool:
-    """RESHAPE of a RESHAPE is one RESHAPE, or none."""
-    if op.code != "RESHAPE" or op.inputs[0] is None:
+def _merge_pair(op: Operator, uses: _Uses) -> bool:
+    """RESHAPE of a RESHAPE, and TRANSPOSE of a TRANSPOSE, is one of them, or none."""
+    first = uses.writer.get(id(op.inputs[0])) if op.code in ("RESHAPE", "TRANSPOSE") else None
+    source = first.inputs[0] if first is not None and first.code == op.code else None
+    if first is None or source is None:
         return False
-    first = uses.writer.get(id(op.inputs[0]))
-    if first is None or first.code != "RESHAPE":
-        return False
-    source = first.inputs[0]
-    assert source is not None
-    if same_shape(source.shape, op.outputs[0].shape) and _bypass(op, uses, source):
-        return True
-    op.inputs[0] = source
+    by = op.inputs[1:]
+    vanishes = same_shape(source.shape, op.outputs[0].shape)
+    if op.code == "TRANSPOSE":
+        inner, outer = first.inputs[1], op.inputs[1]
+        assert inner is not None
+        assert outer is not None
+        perm = inner.values()[outer.values()]
+        by, vanishes = [Graph().indices(map(int, perm))], list(perm) == list(range(len(perm)))
+    if not vanishes or not _bypass(op, uses, source):
+        op.inputs[:] = [source, *by]
     return True
-
-
-def _merge_transposes(op: Operator, uses: _Uses) -> bool:
-    """TRANSPOSE of a TRANSPOSE is one TRANSPOSE, or none."""
-    if op.code != "TRANSPOSE" or op.inputs[0] is None:
-        return False
-    first = uses.writer.get(id(op.inputs[0]))
-    if first is None or first.code != "TRANSPOSE":
-        return False
-    source, inner = first.inputs
-    outer = op.inputs[1]
-    assert source is not None
-    assert inner is not None
-    assert outer is not None
-    perm = inner.values()[outer.values()]
-    if list(perm) == list(range(len(perm))) and _bypass(op, uses, source):
-        return True
-    op.inputs[:] = [source, Graph().indices(int(p) for p in perm)]
-    return True
-
-
-def _activate_before_reshape(op: Operator, uses: _Uses) -> bool:
-    """RESHAPE, then RELU: the other way round, next to the convolution."""
-    first = uses.only_writer(op) if op.code in _ACTIVATIONS else None
-    if first is None or first.code != "RESHAPE" or first.inputs[0] is None:
-        return False
-    source = uses.only_writer(first)
-    if source is None or source.code not in ACTIVATES or source.options.get("fusedActivationFunction"):
-        return False
-    source.options["fusedActivationFunction"] = _activation(op.code)
-    return _bypass(op, uses, first.outputs[0]) or _replace_output(first, op)
 
 
 def _fuse_activation(op: Operator, uses: _Uses) -> bool:
-    """RELU behind an operator that can do it by itself."""
+    """RELU behind an operator that can do it by itself, or behind such an operator and a RESHAPE."""
     first = uses.only_writer(op) if op.code in _ACTIVATIONS else None
-    if first is None or first.code not in ACTIVATES or first.options.get("fusedActivationFunction"):
+    source = uses.only_writer(first) if first is not None and first.code == "RESHAPE" else first
+    if first is None or source is None or source.code not in ACTIVATES or source.options.get("fusedActivationFunction"):
         return False
-    first.options["fusedActivationFunction"] = _activation(op.code)
-    return _replace_output(first, op)
+    source.options["fusedActivationFunction"] = int(getattr(schema().ActivationFunctionType, op.code))
+    return (source is not first and _bypass(op, uses, first.outputs[0])) or _replace_output(first, op)
 
 
 def _replace_output(first: Operator, second: Operator) -> bool:
@@ -190,7 +162,7 @@ def _add_bias(op: Operator, uses: _Uses) -> bool:
 def _squeeze_mean(op: Operator, uses: _Uses) -> bool:
     """A reduction that keeps axes of size 1, and a RESHAPE that drops them: a reduction that does not keep them."""
     first = uses.only_writer(op) if op.code == "RESHAPE" else None
-    if first is None or "keepDims" not in first.options or not first.options["keepDims"]:
+    if first is None or not first.options.get("keepDims"):
         return False
     axes, source = first.inputs[1], first.inputs[0]
     assert axes is not None
@@ -219,7 +191,3 @@ def _flatten_into_dense(op: Operator, uses: _Uses) -> bool:
         return False
     op.inputs[0] = first.inputs[0]
     return True
-
-
-def _activation(code: str) -> int:
-    return int(getattr(schema().ActivationFunctionType, code))

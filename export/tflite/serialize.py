@@ -6,7 +6,6 @@ it, so that beside the buffer only one of them is in memory.
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,23 +39,32 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     size += _BYTES_PER_ENTRY * (len(values) + len(graph.operators) + 8) + len(notes)
     if size > _LIMIT_BYTES:
         raise ExportError(f"the file would have {size / 1e9:.1f} GB, the TFLite format holds 2 GB: fold more")
-    model = schema().ModelT()
-    model.version = 3
-    model.description = description
-    model.buffers = [_Buffer(None), *(_Buffer(c) for c in constants)]
-    model.metadata = [schema().MetadataT()]
-    model.metadata[0].name, model.metadata[0].buffer = METADATA, len(model.buffers)
-    model.buffers.append(_Buffer(_text(notes)))
     index = {id(v): i for i, v in enumerate(values)}
-    model.operatorCodes, codes = _operator_codes(graph.operators)
-    subgraph = schema().SubGraphT()
-    subgraph.name = "main"
-    subgraph.tensors = _tensors(graph, values, buffer_of)
-    subgraph.inputs = [index[id(v)] for v in graph.inputs]
-    subgraph.outputs = [index[id(v)] for v in graph.outputs]
-    subgraph.operators = [_operator(op, codes, index) for op in graph.operators]
-    model.subgraphs = [subgraph]
-    model.signatureDefs = [_signature(graph, index)]
+    operator_codes, codes = _operator_codes(graph.operators)
+    subgraph = _table(
+        "SubGraph", name="main", tensors=_tensors(graph, values, buffer_of),
+        inputs=[index[id(v)] for v in graph.inputs], outputs=[index[id(v)] for v in graph.outputs],
+        operators=[_operator(op, codes, index) for op in graph.operators],
+    )  # fmt: skip
+    buffers = [_Buffer(None), *(_Buffer(c) for c in constants), _Buffer(_text(notes))]
+    model = _table(
+        "Model", version=3, description=description, operatorCodes=operator_codes, subgraphs=[subgraph],
+        buffers=buffers, metadata=[_table("Metadata", name=METADATA, buffer=len(buffers) - 1)],
+        signatureDefs=[_signature(graph, index)],
+    )  # fmt: skip
+    return _packed(model, size)
+
+
+def _table(kind: str, **fields: Any) -> Any:
+    """Return a table of the schema with some fields set."""
+    table = getattr(schema(), f"{kind}T")()
+    for name, value in fields.items():
+        setattr(table, name, value)
+    return table
+
+
+def _packed(model: Any, size: int) -> memoryview:
+    """Return the bytes of a model."""
     import flatbuffers  # comes with the schema, whose absence is reported first
 
     builder = flatbuffers.Builder(size)
@@ -78,11 +86,7 @@ def inline_buffers(content: bytes) -> bytes | memoryview:
         for b in model.buffers
     ]
     model.buffers = [_Buffer(_text(constant) if constant else None) for constant in constants]
-    import flatbuffers  # comes with the schema, whose absence is reported first
-
-    builder = flatbuffers.Builder(len(content) + _ALIGNMENT * len(constants))
-    builder.Finish(model.Pack(builder), _FILE_IDENTIFIER)
-    return memoryview(builder.Bytes)[builder.Head() :]
+    return _packed(model, len(content) + _ALIGNMENT * len(constants))
 
 
 class _Buffer:
@@ -160,15 +164,14 @@ def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) ->
     names = tensor_names(graph)
     tensors = []
     for value in values:
-        tensor = schema().TensorT()
-        tensor.name = names[id(value)]
-        tensor.type = type_of(value.element_type)
-        tensor.shape = [int(d) for d in value.shape]
-        tensor.hasRank = True
-        if any(isinstance(d, Dynamic) for d in value.shape):
-            tensor.shapeSignature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape]
-        tensor.buffer = buffer_of.get(id(value), 0)
-        tensors.append(tensor)
+        free = any(isinstance(d, Dynamic) for d in value.shape)
+        signature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape] if free else None
+        tensors.append(
+            _table(
+                "Tensor", name=names[id(value)], type=type_of(value.element_type), shape=[int(d) for d in value.shape],
+                hasRank=True, shapeSignature=signature, buffer=buffer_of.get(id(value), 0),
+            )
+        )  # fmt: skip
     return tensors
 
 
@@ -182,45 +185,25 @@ def _unique(name: str, repeats: dict[str, int]) -> str:
 
 
 def _operator_codes(operators: list[Operator]) -> tuple[list[Any], dict[tuple[str, int], int]]:
-    index: dict[tuple[str, int], int] = {}
-    codes: list[Any] = []
-    for op in operators:
-        key = (op.code, op.version)
-        if key in index:
-            continue
-        index[key] = len(codes)
-        code = schema().OperatorCodeT()
-        code.builtinCode = code_of(op.code)
-        code.deprecatedBuiltinCode = min(code.builtinCode, _LAST_OLD_CODE)
-        code.version = op.version
-        codes.append(code)
-    return codes, index
+    index = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in operators))}
+    numbers = [(code_of(code), version) for code, version in index]
+    return [
+        _table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
+        for n, version in numbers
+    ], index
 
 
 def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[int, int]) -> Any:
-    operator = schema().OperatorT()
-    operator.opcodeIndex = codes[op.code, op.version]
-    operator.inputs = [-1 if v is None else index[id(v)] for v in op.inputs]
-    operator.outputs = [index[id(v)] for v in op.outputs]
-    operator.builtinOptionsType, operator.builtinOptions = make_options(op.code, op.options)
-    return operator
+    kind, options = make_options(op.code, op.options)
+    return _table(
+        "Operator", opcodeIndex=codes[op.code, op.version], builtinOptionsType=kind, builtinOptions=options,
+        inputs=[-1 if v is None else index[id(v)] for v in op.inputs], outputs=[index[id(v)] for v in op.outputs],
+    )  # fmt: skip
 
 
 def _signature(graph: Graph, index: Mapping[int, int]) -> Any:
-    signature = schema().SignatureDefT()
-    signature.signatureKey = SIGNATURE
-    signature.inputs = [_tensor_map(v, index) for v in graph.inputs]
-    signature.outputs = [_tensor_map(v, index) for v in graph.outputs]
-    return signature
-
-
-def _tensor_map(value: Value, index: Mapping[int, int]) -> Any:
-    entry = schema().TensorMapT()
-    entry.name, entry.tensorIndex = value.name, index[id(value)]
-    return entry
-
-
-def weight_bytes(graph: Graph) -> int:
-    """Return the bytes of all constants, equal ones counted once."""
-    constants, _ = _buffers(_values(graph))
-    return sum(math.prod(c.shape) * 4 for c in constants if c.element_type == "FLOAT32")
+    inputs, outputs = (
+        [_table("TensorMap", name=v.name, tensorIndex=index[id(v)]) for v in side]
+        for side in (graph.inputs, graph.outputs)
+    )
+    return _table("SignatureDef", signatureKey=SIGNATURE, inputs=inputs, outputs=outputs)

@@ -2,6 +2,9 @@
 
 import itertools
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial, reduce
 
 import numpy as np
 
@@ -95,16 +98,12 @@ def _times(size: int, factor: int) -> int:
 
 def _max_of_slices(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Return the maximum over the taps of a dilated window, each a strided slice of the padded input."""
-    calc = op.calc
     if not win.is_valid():
         x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
-    total: Value | None = None
-    for tap in itertools.product(*(range(k) for k in win.size)):
-        begin = [t * d for t, d in zip(tap, win.dilation, strict=True)]
-        part = _slice(op, x, begin, win)
-        total = part if total is None else calc.binary("MAXIMUM", total, part)
-    assert total is not None
-    return total
+    begins = (
+        [t * d for t, d in zip(tap, win.dilation, strict=True)] for tap in itertools.product(*map(range, win.size))
+    )
+    return reduce(partial(op.calc.binary, "MAXIMUM"), (_slice(op, x, begin, win) for begin in begins))
 
 
 def _slice(op: Op, x: Value, begin: list[int], win: TFLiteWindow) -> Value:
@@ -145,45 +144,39 @@ def _counts(op: Op, win: TFLiteWindow) -> Array:
     """Return, per output position, the number of positions that ONNX divides by."""
     include = bool(op.integer("count_include_pad", 0))
     explicit = op.integers("pads", [0] * 2 * len(win.size))
-    per_axis = []
-    for i, (n, k, s, d, (begin, end), out) in enumerate(
-        zip(op.shape()[2:], win.size, win.stride, win.dilation, win.pads, win.output, strict=True)
-    ):
+    limits = []
+    for i, (n, (begin, end)) in enumerate(zip(op.shape()[2:], win.pads, strict=True)):
         # With ceil_mode the last window may leave even the padded input; what lies outside is never counted.
         outer = explicit[len(win.size) + i] if op.text("auto_pad", "NOTSET") == "NOTSET" else max(end, 0)
-        low, high = (-begin, int(n) + outer) if include else (0, int(n))
+        limits.append((-begin, int(n) + outer) if include else (0, int(n)))
+    return _taps_within(win, limits)
+
+
+def _taps_within(win: TFLiteWindow, limits: Sequence[tuple[int, int]]) -> Array:
+    """Return how many taps of every window lie between limits of the axes."""
+    per_axis = []
+    for k, s, d, (begin, _), out, (low, high) in zip(
+        win.size, win.stride, win.dilation, win.pads, win.output, limits, strict=True
+    ):
         taps = np.arange(out)[:, None] * s - begin + np.arange(k)[None] * d
         per_axis.append(((taps >= low) & (taps < high)).sum(axis=1))
-    counts: Array = per_axis[0].astype(np.float64)
-    for axis in per_axis[1:]:
-        counts = counts[..., None] * axis
+    counts: Array = reduce(np.multiply.outer, per_axis).astype(np.float64)
     return counts
 
 
 def _average(op: Op, x: Value, win: TFLiteWindow, counts: Array) -> Value:
     kernel = math.prod(win.size)
-    valid_counts = _inside(x, win)
+    valid_counts = _taps_within(win, [(0, int(n)) for n in x.shape[1:-1]])  # what SAME divides by
     if any(d > 1 for d in win.dilation):
         y = _depthwise_mean(op, x, win)
     elif win.is_valid() or (win.is_same(x.shape[1:-1]) and np.array_equal(counts, valid_counts)):
         return _pool(op, "AVERAGE_POOL_2D", x, win, 0.0)
     else:
         x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
-        valid = TFLiteWindow(win.size, win.stride, win.dilation, ((0, 0),) * len(win.size), win.output)
-        y = _pool(op, "AVERAGE_POOL_2D", x, valid, 0.0)
+        y = _pool(op, "AVERAGE_POOL_2D", x, replace(win, pads=((0, 0),) * len(win.size)), 0.0)
     if np.all(counts == kernel):
         return y
     return op.calc.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
-
-
-def _inside(x: Value, win: TFLiteWindow) -> Array:
-    """Return how many taps lie inside the input, which is what SAME divides by."""
-    axes = []
-    for n, k, s, (begin, _), out in zip(x.shape[1:-1], win.size, win.stride, win.pads, win.output, strict=True):
-        taps = np.arange(out)[:, None] * s - begin + np.arange(k)[None]
-        axes.append(((taps >= 0) & (taps < int(n))).sum(axis=1))
-    counts: Array = np.multiply.outer(axes[0], axes[1]).astype(np.float64)
-    return counts
 
 
 def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
@@ -199,18 +192,12 @@ def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
 
 def _sum_in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Return the sums over the windows of (N, D, H, W, C): slices added up, along D, then H, then W."""
-    calc = op.calc
     if not win.is_valid():
         x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
     for axis in range(3):
-        total: Value | None = None
         output = tuple(win.output[i] if i <= axis else int(x.shape[1 + i]) for i in range(3))
         stride = tuple(win.stride[i] if i == axis else 1 for i in range(3))
         step = TFLiteWindow((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
-        for tap in range(win.size[axis]):
-            begin = [tap * win.dilation[axis] if i == axis else 0 for i in range(3)]
-            part = _slice(op, x, begin, step)
-            total = part if total is None else calc.add(total, part)
-        assert total is not None
-        x = total
+        begins = ([tap * win.dilation[axis] if i == axis else 0 for i in range(3)] for tap in range(win.size[axis]))
+        x = reduce(op.calc.add, map(partial(_slice, op, x, win=step), begins))
     return x

@@ -26,16 +26,12 @@ def _declared_axis(op: NodeShapes) -> tuple[int, ...]:
 
 Reduce = Callable[[Calculator, Value, list[int], bool], Value]
 
-_REDUCTIONS: dict[str, Reduce] = {
-    "ReduceMean": lambda c, x, axes, keep: c.reduce("MEAN", x, axes, keep),
-    "ReduceSum": lambda c, x, axes, keep: c.reduce("SUM", x, axes, keep),
-    "ReduceMax": lambda c, x, axes, keep: c.reduce(
-        "REDUCE_ANY" if x.element_type == "BOOL" else "REDUCE_MAX", x, axes, keep
-    ),
-    "ReduceMin": lambda c, x, axes, keep: c.reduce(
-        "REDUCE_ALL" if x.element_type == "BOOL" else "REDUCE_MIN", x, axes, keep
-    ),
-    "ReduceProd": lambda c, x, axes, keep: c.reduce("REDUCE_PROD", x, axes, keep),
+#: Reductions that TFLite has, for numbers and for truth values.
+_SAME = {
+    "ReduceMean": ("MEAN", "MEAN"), "ReduceSum": ("SUM", "SUM"), "ReduceMax": ("REDUCE_MAX", "REDUCE_ANY"),
+    "ReduceMin": ("REDUCE_MIN", "REDUCE_ALL"), "ReduceProd": ("REDUCE_PROD", "REDUCE_PROD"),
+}  # fmt: skip
+_AROUND_SUMS: dict[str, Reduce] = {
     "ReduceL1": lambda c, x, axes, keep: c.reduce("SUM", c.unary("ABS", x), axes, keep),
     "ReduceL2": lambda c, x, axes, keep: c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes, keep)),
     "ReduceSumSquare": lambda c, x, axes, keep: c.reduce("SUM", c.mul(x, x), axes, keep),
@@ -51,7 +47,7 @@ def _log_sum_exp(c: Calculator, x: Value, axes: list[int], keep: bool) -> Value:
     return c.add(total, c.reduce("REDUCE_MAX", x, axes, keep))
 
 
-@converter(*_REDUCTIONS, layouts=Reducing(_declared_axes))
+@converter(*_SAME, *_AROUND_SUMS, layouts=Reducing(_declared_axes))
 def reduction(op: Op) -> None:
     """The reduction of the same meaning, or the arithmetic around a SUM; axes must be constant."""
     rank = len(op.shape())
@@ -63,7 +59,11 @@ def reduction(op: Op) -> None:
         return
     axes = axes or list(range(rank))
     keep = bool(op.integer("keepdims", 1))
-    y = _REDUCTIONS[op.op_type](op.calc, x, [layout.axis(a) for a in axes], keep)
+    places = [layout.axis(a) for a in axes]
+    if op.op_type in _SAME:
+        y = op.calc.reduce(_SAME[op.op_type][x.element_type == "BOOL"], x, places, keep)
+    else:
+        y = _AROUND_SUMS[op.op_type](op.calc, x, places, keep)
     op.write(y, layout if keep else remaining_layout(layout, axes))
 
 

@@ -87,14 +87,13 @@ def _resize(op: Op, axes: list[_Axis]) -> None:
     if any(isinstance(op.shape()[a], Dynamic) for a in changed):
         op.refuse("it resizes a dimension that is free: fix it with --input-shapes")
     y = _image_operator(op, x, axes, mode, how, changed)
-    if y is None and mode == "nearest":
+    if y is None:
         y = x
         for a in changed:
-            y = take(op, y, _nearest(op, axes[a], how).tolist(), layout.axis(a))
-    elif y is None:
-        y = x
-        for a in changed:
-            y = _apply(op, y, _interpolation(op, axes[a], mode, how), layout.axis(a))
+            if mode == "nearest":
+                y = take(op, y, _nearest(op, axes[a], how).tolist(), layout.axis(a))
+            else:
+                y = _apply(op, y, _interpolation(op, axes[a], mode, how), layout.axis(a))
     if how == "tf_crop_and_resize" and mode != "nearest":
         y = _extrapolate(op, y, axes)
     op.write(y, layout)
