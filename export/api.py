@@ -27,7 +27,6 @@ from onnxfold.export.parity import (
     run_reference,
     user_batches,
 )
-from onnxfold.export.tflite.shapes import fix_inputs
 from onnxfold.files import Output, check_outputs, part_folder, replace_by
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.files.model_files import claims_on
@@ -186,7 +185,7 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | Non
     if cut is not None:
         raise ExportError(f"the name '{cut}' holds a zero byte, where names in TFLite files end: rename it")
     if view.input_shapes:
-        fix_inputs(view, view.input_shapes)
+        view.fix_input_shapes(view.input_shapes)
     others = FLOAT_TYPES - {TensorProto.FLOAT}
     if has_other_floats(view.model) or any(view.weight_type(n) in others for n in view.weights):
         notes, view = view.notes, load(float32_twin(to_model(view)))

@@ -47,18 +47,8 @@ def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: b
         folder = Path(name)
         source = folder / "model.onnx"
         onnx.save(model, str(source))
-        command = [
-            program,
-            "-i",
-            str(source),
-            "-o",
-            str(folder / "out"),
-            "-tb",
-            "flatbuffer_direct",
-            "-coion",
-            "-osd",
-            "-n",
-        ]
+        command = [program, "-i", str(source), "-o", str(folder / "out"), "-tb", "flatbuffer_direct"]
+        command += ["-coion", "-osd", "-n"]
         weights = {w.name for w in model.graph.initializer}
         inputs = [i.name for i in model.graph.input if i.name not in weights]
         command += ["-k", *inputs] if keep_nchw_inputs else []

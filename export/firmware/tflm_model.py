@@ -9,7 +9,7 @@ from typing import Any
 from onnxfold.budget.memory_need import MemoryNeed
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.activation_plan import Buffer, align, plan
-from onnxfold.export.tflite.schema import schema
+from onnxfold.export.tflite.schema import NUMPY_TYPES, schema
 
 RUNTIME = "TensorFlow Lite Micro"
 #: Operators whose method of MicroMutableOpResolver is not the name with capitals for underscores.
@@ -30,10 +30,6 @@ _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 _SCALED = (*_CONVOLUTIONS, "FULLY_CONNECTED")
 #: Kernels of integers that add up in 32 bits, in scratch memory of the size of their result.
 _ACCUMULATING = ("MEAN", "SUM", "TRANSPOSE_CONV")
-_ELEMENT_BYTES = {
-    "FLOAT32": 4, "FLOAT16": 2, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "INT32": 4, "UINT32": 4,
-    "INT64": 8, "UINT64": 8, "BOOL": 1,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
 
 
 def _size(tensor: Any, types: Mapping[int, str]) -> int:
-    size = _ELEMENT_BYTES.get(types[tensor.type])
-    if size is None:
+    dtype = NUMPY_TYPES.get(types[tensor.type])
+    if dtype is None:
         raise ExportError(f"tensor '{tensor.name}' has elements of type {types[tensor.type]}, which have no size")
-    return size * prod(int(d) for d in tensor.shape) if tensor.shape is not None else size
+    return dtype.itemsize * prod(map(int, () if tensor.shape is None else tensor.shape))

@@ -1,7 +1,5 @@
 """Shapes of all activations, with the free dimensions marked."""
 
-from collections.abc import Mapping
-
 from onnx import TensorProto
 
 from onnxfold.errors import ConfigError, ExportError
@@ -38,11 +36,6 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
     return shapes
 
 
-def fix_inputs(view: GraphView, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Write sizes of inputs into the model."""
-    view.fix_input_shapes(shapes)
-
-
 def fix_to_one_sample(view: GraphView) -> None:
     """Write a batch of one into the model where the batch is free."""
     shapes = {}
@@ -52,4 +45,4 @@ def fix_to_one_sample(view: GraphView) -> None:
             text = "?" if shape is None else ",".join("?" if d is None else str(d) for d in (1, *shape[1:]))
             raise ConfigError(f"input '{name}' has no fixed shape: give --input-shapes {name}:{text}")
         shapes[name] = tuple(1 if d is None else d for d in shape)
-    fix_inputs(view, shapes)
+    view.fix_input_shapes(shapes)

@@ -87,7 +87,7 @@ def export(
     options |= {"input_shapes": dict(options["input_shapes"]), "verify": not no_verify, "within": _report_to(report)}
     if is_project:
         _check_project(context, runtime, options)
-        samples = {name: options[name] for name in _ABOUT_SAMPLES}
+        samples: Any = {name: options[name] for name in _ABOUT_SAMPLES}
         about = {name: options[name] for name in ("dtype", "input_shapes", "verify", "seed", "within")}
         kind = options["output_format"]
         done: Any = write_project(model, output, kind, runtime=runtime or "", samples=samples, **about)
