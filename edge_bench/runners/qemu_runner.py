@@ -17,7 +17,8 @@ from onnxfold.edge_bench.boards.toolchain import missing_tools, version_of
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
-from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld
+from onnxfold.export.firmware.interface import memory_ld
+from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport
 
 CORE = "cortex-m4f"
 #: The memories that the emulated board has at the addresses of flash and RAM.

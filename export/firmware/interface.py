@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model in the C files of a project."""
+"""Inputs and outputs of a model, and the memory of a board, in the files of a project."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from onnx import TensorProto
 from onnxfold.errors import ExportError
 from onnxfold.graph.view import GraphView
 
+#: Stack of firmware for QEMU.
+STACK_BYTES = 8192
 #: ONNX element type -> its name in the protocol, and its size in bytes.
 ELEMENT_TYPES = {
     int(TensorProto.FLOAT): ("float32", 4),
@@ -99,6 +101,31 @@ def config_h(interface: Interface, name: str, device: str, runtime: str, arena_b
         "",
     ]
     return "\n".join(lines)
+
+
+def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
+    """Return `memory.ld`: the memory of mps2-an386 that a project may use.
+
+    Parameters
+    ----------
+    flash_bytes, ram_bytes : int
+        Size of flash and RAM.
+    weights_bytes : int
+        Size of a memory of its own for constants, the board's PSRAM; 0 to have them in flash.
+    """
+    weights = (
+        f"    WEIGHTS (r) : ORIGIN = 0x21000000, LENGTH = {weights_bytes}\n}}\n"
+        if weights_bytes
+        else '}\nREGION_ALIAS("WEIGHTS", FLASH)\n'
+    )
+    return (
+        "/* Memory that the firmware may use. The board has 4 MB each at these addresses. */\n"
+        "MEMORY\n{\n"
+        f"    FLASH (rx) : ORIGIN = 0x00000000, LENGTH = {flash_bytes}\n"
+        f"    RAM (rwx) : ORIGIN = 0x20000000, LENGTH = {ram_bytes}\n"
+        f"{weights}"
+        f"STACK_BYTES = {STACK_BYTES};\n"
+    )
 
 
 def c_string(text: str) -> str:

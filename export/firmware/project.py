@@ -19,7 +19,7 @@ from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
 from onnxfold.export.draft import ExportOptions, SampleOptions
 from onnxfold.export.firmware.generated_c import generate_c
-from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
+from onnxfold.export.firmware.interface import STACK_BYTES, Interface, config_h, memory_ld, read_interface, tensors_c
 from onnxfold.export.firmware.tflm_model import RUNTIME, operators_h, read_tflite
 from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
@@ -35,7 +35,6 @@ RUNTIMES = ("tflm", "generated")
 #: Of the Arduino Nano 33 BLE: the memory that firmware for QEMU is linked for.
 FLASH_BYTES = 1_048_576
 RAM_BYTES = 262_144
-_STACK_BYTES = 8192
 #: The boards that projects are for, by their profiles.
 _BOARDS = {"arduino": "arduino-nano-33-ble", "esp-idf": "esp-eye"}
 #: Protocol, C library and start-up code of firmware for QEMU, rounded up.
@@ -228,7 +227,7 @@ def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
     return replace(
         load_device(_BOARDS["arduino"]), name="mps2-an386", flash_bytes=flash_bytes, ram_bytes=ram_bytes,
         usable_flash_fraction=1.0, usable_ram_fraction=1.0, runtime_flash_bytes=_BARE_FLASH_BYTES,
-        runtime_ram_bytes=_BARE_RAM_BYTES, stack_bytes=_STACK_BYTES,
+        runtime_ram_bytes=_BARE_RAM_BYTES, stack_bytes=STACK_BYTES,
     )  # fmt: skip
 
 
@@ -245,31 +244,6 @@ def _require_room(need: MemoryNeed, board: DeviceProfile, dtype: str) -> None:
     bare = replace(board, runtime_flash_bytes=0, runtime_ram_bytes=0, stack_bytes=0)
     if misfit(need, bare):
         raise ExportError(f"{_advice(need, board, dtype)}; nothing was written")
-
-
-def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
-    """Return `memory.ld`: the memory of mps2-an386 that a project may use.
-
-    Parameters
-    ----------
-    flash_bytes, ram_bytes : int
-        Size of flash and RAM.
-    weights_bytes : int
-        Size of a memory of its own for constants, the board's PSRAM; 0 to have them in flash.
-    """
-    weights = (
-        f"    WEIGHTS (r) : ORIGIN = 0x21000000, LENGTH = {weights_bytes}\n}}\n"
-        if weights_bytes
-        else '}\nREGION_ALIAS("WEIGHTS", FLASH)\n'
-    )
-    return (
-        "/* Memory that the firmware may use. The board has 4 MB each at these addresses. */\n"
-        "MEMORY\n{\n"
-        f"    FLASH (rx) : ORIGIN = 0x00000000, LENGTH = {flash_bytes}\n"
-        f"    RAM (rwx) : ORIGIN = 0x20000000, LENGTH = {ram_bytes}\n"
-        f"{weights}"
-        f"STACK_BYTES = {_STACK_BYTES};\n"
-    )
 
 
 def _check_kind(kind: str, runtime: str, dtype: str) -> str:
