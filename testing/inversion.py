@@ -1,10 +1,15 @@
 """Settings of deep inversion in tests."""
 
+import math
 from dataclasses import replace
 
-from onnxfold.inputs.inversion.settings import InversionSettings
+from onnxfold.inputs.inversion.settings import InversionSettings, LearningRate, StepCounts
 
 
 def of_steps(steps: float, settings: InversionSettings) -> InversionSettings:
     """Return settings with so many steps for every kind of network."""
-    return replace(settings, steps=int(steps), steps_fused=int(steps), steps_without_statistics=int(steps))
+    return replace(settings, steps=StepCounts(*[int(steps)] * 3))
+
+
+#: Settings with which no loss counts as flat.
+ENDLESS = InversionSettings(rate=LearningRate(tolerance=-math.inf))

@@ -15,7 +15,7 @@ from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
-from onnxfold.inputs.inversion.deep_inversion import InversionSettings
+from onnxfold.inputs.inversion.settings import InversionSettings
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.
@@ -123,7 +123,7 @@ def planned_inversion(
     else:
         count = min(samples, INVERTED)
         if cost and has_statistics:
-            count = min(samples, max(int(affordable / (cost * settings.steps)), INVERTED))
+            count = min(samples, max(int(affordable / (cost * settings.steps.statistics)), INVERTED))
         if cost and count * fewest > affordable:
             count = min(count, max(int(affordable / fewest), _FEWEST_INVERTED))
     if not cost:  # sizes depend on data: as where it is high
@@ -132,18 +132,12 @@ def planned_inversion(
     least = _FEWEST_STEPS
     if requested.seconds is None:
         least = min(least, max(int(_COUNTED_SECONDS * _INVERTED_PER_SECOND / per_step), _LEAST_STEPS))
-    if least < (settings.steps_fused, _FEWEST_STEPS)[has_statistics] and not requested.steps:
+    if least < (settings.steps.fused, _FEWEST_STEPS)[has_statistics] and not requested.steps:
         seconds = math.ceil(per_step * _FEWEST_STEPS / _INVERTED_PER_SECOND)
         notes += (f"the inversion takes {least} steps, as many as its counted cost allows in "
                   f"{_COUNTED_SECONDS:g} s on two cores: allow more with --input-seconds {seconds}",)  # fmt: skip
-    steps = max(int(affordable / per_step), least)
-    settings = replace(
-        settings,
-        steps=min(settings.steps, steps),
-        steps_fused=min(settings.steps_fused, steps),
-        steps_without_statistics=min(settings.steps_without_statistics, steps),
-    )
-    return count, settings, notes
+    most = max(int(affordable / per_step), least)
+    return count, replace(settings, steps=settings.steps.limited(most)), notes
 
 
 def too_long(samples: int, cost: float, requested: InputRequest, *, has_statistics: bool) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,10 +14,10 @@ from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import batches as module  # noqa: E402
 from onnxfold.inputs.inversion.batches import Clock, run_batches  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
-from testing.inversion import of_steps  # noqa: E402
+from testing.inversion import ENDLESS, of_steps  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
-SETTINGS = InversionSettings(tolerance=-np.inf, batch=6)
+SETTINGS = replace(ENDLESS, batch=6)
 
 
 def _inverted(threads: int, settings: InversionSettings = SETTINGS, **options: object) -> Inversion:
@@ -45,7 +45,7 @@ def test_what_does_not_fit_into_memory_twice_is_done_one_by_one(monkeypatch: pyt
     monkeypatch.setattr(
         "onnxfold.inputs.inversion.invert.run_batches", lambda *args: (used.append(args[2]), run(*args))[1]
     )
-    _inverted(2, InversionSettings(tolerance=-np.inf, memory_bytes=1 << 17))
+    _inverted(2, replace(ENDLESS, memory_bytes=1 << 17))
     assert used == [1]
 
 

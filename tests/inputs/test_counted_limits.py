@@ -17,7 +17,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
 from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.inputs.inversion import batches
-from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.inputs.inversion.settings import Schedule
 from testing.models import chain_conv
 
 Array = NDArray[Any]
@@ -41,7 +41,7 @@ def _view(bn: bool = True) -> GraphView:
 )
 def test_samples_and_steps_follow_from_counted_costs(cost: float, expected: tuple[int, int]) -> None:
     count, settings, _ = input_plan.planned_inversion(512, cost, input_plan.InputRequest(), has_statistics=True)
-    assert (count, settings.steps) == expected
+    assert (count, settings.steps.statistics) == expected
 
 
 def test_what_costs_more_than_a_minute_takes_fewer_steps() -> None:
@@ -49,18 +49,20 @@ def test_what_costs_more_than_a_minute_takes_fewer_steps() -> None:
     minute = input_plan._COUNTED_SECONDS * input_plan._INVERTED_PER_SECOND / 64
     for steps in (30, 12, 2):
         plan = input_plan.planned_inversion(512, minute / steps, input_plan.InputRequest(), has_statistics=True)
-        assert (plan[0], plan[1].steps) == (64, steps)
+        assert (plan[0], plan[1].steps.statistics) == (64, steps)
         assert bool(plan[2]) == (steps < 30)
     assert plan[2][0].endswith("allow more with --input-seconds 900")
     given = input_plan.InputRequest(seconds=900.0)
-    assert input_plan.planned_inversion(512, minute / 2, given, has_statistics=True)[1].steps == 30
-    assert input_plan.planned_inversion(512, 1e14, input_plan.InputRequest(), has_statistics=True)[1].steps == 2
+    assert input_plan.planned_inversion(512, minute / 2, given, has_statistics=True)[1].steps.statistics == 30
+    assert (
+        input_plan.planned_inversion(512, 1e14, input_plan.InputRequest(), has_statistics=True)[1].steps.statistics == 2
+    )
 
 
 def test_a_network_of_unknown_cost_is_taken_for_a_dear_one() -> None:
     for request, samples in ((input_plan.InputRequest(), 64), (input_plan.InputRequest(samples=100), 100)):
         plan = input_plan.planned_inversion(100, 0.0, request, has_statistics=True)
-        assert (plan[0], plan[1].steps, plan[2]) == (samples, 30, ())
+        assert (plan[0], plan[1].steps.statistics, plan[2]) == (samples, 30, ())
 
 
 def test_free_dimensions_have_the_cost_of_the_size_that_they_get() -> None:

@@ -19,14 +19,13 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion import deep_inversion as module
 from onnxfold.inputs.inversion import invert
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
-from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.inputs.inversion.settings import LossWeights, Schedule
 from onnxfold.inputs.inversion.targets import fused_layers
 from onnxfold.torch_graph import availability
 from testing.graph_builder import GraphBuilder
+from testing.inversion import ENDLESS as SETTINGS
 from testing.inversion import of_steps
 from testing.models import ALL_MODELS, Array, random_input, run
-
-SETTINGS = InversionSettings(tolerance=-np.inf)
 
 
 def _start(model: onnx.ModelProto, samples: int = 24, seed: int = 0) -> dict[str, Array]:
@@ -62,7 +61,7 @@ def _statistics(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
 def test_statistics_come_closer(name: str) -> None:
     model = ALL_MODELS[name](0)
     start = {"x": 2 * _start(model)["x"] + 1}
-    result = _invert(model, start, replace(SETTINGS, learning_rate=0.1), steps=20)
+    result = _invert(model, start, replace(SETTINGS, rate=replace(SETTINGS.rate, highest=0.1)), steps=20)
     assert result.initial.statistics == pytest.approx(_statistics(model, start), rel=0.02)
     assert result.final.statistics == pytest.approx(_statistics(model, result.inputs[0]), rel=0.02)
     assert result.final.statistics < 0.6 * result.initial.statistics  # type: ignore[operator]
@@ -91,7 +90,7 @@ def _unevenness(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
 def test_channels_of_layers_with_a_fused_normalisation_become_even() -> None:
     model = ALL_MODELS["chain_conv_plain"](0)
     start = {"x": 2 * _start(model)["x"] + 1}
-    result = _invert(model, start, replace(SETTINGS, learning_rate=0.1), steps=20)
+    result = _invert(model, start, replace(SETTINGS, rate=replace(SETTINGS.rate, highest=0.1)), steps=20)
     assert result.initial.statistics is None
     assert result.initial.evenness == pytest.approx(_unevenness(model, start), rel=0.02)
     assert result.final.evenness == pytest.approx(_unevenness(model, result.inputs[0]), rel=0.02)
@@ -108,7 +107,8 @@ def test_class_scores_alone() -> None:
     """Where nothing else counts the network ends up naming every class equally often."""
     model = ALL_MODELS["chain_conv_plain"](0)
     start = _start(model, 25)
-    settings = replace(SETTINGS, learning_rate=0.3, class_weight=1.0, variation_weight=0.0, evenness_weight=0.0)
+    rate, weights = replace(SETTINGS.rate, highest=0.3), LossWeights(class_scores=1.0, variation=0.0, evenness=0.0)
+    settings = replace(SETTINGS, rate=rate, weights=weights)
     result = _invert(model, start, settings, steps=60)
     assert result.initial.statistics is None
     assert result.final.class_scores < 0.3 * result.initial.class_scores  # type: ignore[operator]
@@ -268,17 +268,17 @@ def test_only_float_samples_are_optimised(second: str) -> None:
 
 def test_a_flat_loss_ends_it() -> None:
     model = ALL_MODELS["chain_conv"](0)
-    endless = replace(SETTINGS, window=5, learning_rate=1e-9, settling=0.1)
-    assert _invert(model, settings=endless, steps=30).steps == 30
+    endless = replace(SETTINGS.rate, window=5, highest=1e-9, settling=0.1)
+    assert _invert(model, settings=replace(SETTINGS, rate=endless), steps=30).steps == 30
     # Two windows, and a tenth of the steps to settle.
-    assert _invert(model, settings=replace(endless, tolerance=0.5), steps=30).steps == 12
+    assert _invert(model, settings=replace(SETTINGS, rate=replace(endless, tolerance=0.5)), steps=30).steps == 12
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(1e9, 40), (40.0, 40), (20.0, 20), (0.0, 2), (-5.0, 2)])
 def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
     """The learning rate falls over the last quarter, however many steps there are."""
     now = 0.0
-    schedule = Schedule(SETTINGS, 40, seconds=seconds, clock=lambda: now)
+    schedule = Schedule(SETTINGS.rate, 40, seconds=seconds, clock=lambda: now)
     rates = []
     while schedule.running:
         rates.append(schedule.rate)
@@ -288,7 +288,7 @@ def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
     assert schedule.cut == (steps < 40)
     settling = -(-steps // 4)
     assert rates == [1.0] * (steps - settling) + [(settling - i) / settling for i in range(settling)]
-    again = Schedule(SETTINGS, 40, exact=steps, clock=lambda: 1e9)
+    again = Schedule(SETTINGS.rate, 40, exact=steps, clock=lambda: 1e9)
     repeated = []
     while again.running:
         repeated.append(again.rate)
@@ -320,8 +320,9 @@ def test_the_end_is_quiet() -> None:
     """With a learning rate that falls to zero, inputs do not move as far."""
     model = ALL_MODELS["chain_conv"](0)
     start = _start(model)["x"]
-    after = {n: _invert(model, {"x": start}, replace(SETTINGS, settling=1.0), steps=n).inputs[0]["x"] for n in (1, 8)}
-    steady = {n: _invert(model, {"x": start}, replace(SETTINGS, settling=0.0), steps=n).inputs[0]["x"] for n in (1, 8)}
+    falls, stays = (replace(SETTINGS, rate=replace(SETTINGS.rate, settling=part)) for part in (1.0, 0.0))
+    after = {n: _invert(model, {"x": start}, falls, steps=n).inputs[0]["x"] for n in (1, 8)}
+    steady = {n: _invert(model, {"x": start}, stays, steps=n).inputs[0]["x"] for n in (1, 8)}
     assert np.abs(after[1] - start).max() == pytest.approx(0.05, rel=0.01)
     assert np.abs(after[8] - start).mean() < 0.8 * np.abs(steady[8] - start).mean()
     np.testing.assert_array_equal(after[1], steady[1])

@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch")
 
 from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import invert  # noqa: E402
-from onnxfold.inputs.inversion.adam import Adam  # noqa: E402
-from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
+from onnxfold.inputs.inversion.descent import Adam  # noqa: E402
+from onnxfold.inputs.inversion.objective import NormalizeAndMeasure  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
-EXACT = InversionSettings(tolerance=0.0, exact_steps=(12,))
+EXACT = InversionSettings(exact_steps=(12,))
 
 
 def _inverted(name: str, settings: InversionSettings = EXACT, threads: int | None = None) -> Inversion:

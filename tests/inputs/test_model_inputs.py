@@ -177,10 +177,10 @@ def test_fewer_inverted_samples_where_there_is_little_time() -> None:
     count, settings, notes = input_plan.planned_inversion(
         8, forward_cost(view), input_plan.InputRequest(8, seconds), has_statistics=True
     )
-    assert (count, settings.steps) == (3, 35)
+    assert (count, settings.steps.statistics) == (3, 35)
     assert notes[0].endswith("allows to invert 3 for 30 steps")
     plan = input_plan.planned_inversion(8, forward_cost(view), input_plan.InputRequest(8), has_statistics=True)
-    assert (plan[0], plan[1].steps, plan[2]) == (8, 40, ())
+    assert (plan[0], plan[1].steps.statistics, plan[2]) == (8, 40, ())
 
 
 def test_steps_of_an_inversion_that_does_not_happen() -> None:

@@ -83,7 +83,7 @@ def tune_norms(
     load_torch()
     import torch
 
-    from onnxfold.inputs.inversion.adam import Adam
+    from onnxfold.inputs.inversion.descent import Adam
     from onnxfold.torch_graph.executor import TorchGraph
 
     names = norm_weights(view)

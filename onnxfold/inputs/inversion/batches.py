@@ -9,8 +9,7 @@ from typing import TypeVar
 import torch
 
 from onnxfold.errors import ConfigError
-from onnxfold.inputs.inversion.schedule import Schedule
-from onnxfold.inputs.inversion.settings import InversionSettings
+from onnxfold.inputs.inversion.settings import InversionSettings, Schedule
 from onnxfold.progress import Progress
 
 _Result = TypeVar("_Result")
@@ -37,7 +36,7 @@ class Clock:
         self.schedules: dict[int, Schedule] = {}
         self.tell: Callable[[], None] = lambda: None
         self.stopped = Event()
-        self._settings, self._workers, self._lock = settings, workers, Lock()
+        self._rate, self._workers, self._lock = settings.rate, workers, Lock()
         self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
         self._deadline = time.monotonic() + settings.seconds
 
@@ -46,7 +45,7 @@ class Clock:
         with self._lock:
             rounds = -(-(len(self._exact) - len(self.schedules)) // self._workers)
             share = (self._deadline - time.monotonic()) / max(rounds, 1)
-            self.schedules[batch] = Schedule(self._settings, self.planned, self._exact[batch], share)
+            self.schedules[batch] = Schedule(self._rate, self.planned, self._exact[batch], share)
             return self.schedules[batch]
 
     def check(self, _: Schedule) -> None:

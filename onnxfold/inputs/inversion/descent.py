@@ -1,17 +1,50 @@
 """Gradient descent on inputs."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.inputs.inversion.adam import Adam
 from onnxfold.inputs.inversion.objective import InversionObjective, Terms, total_variation
-from onnxfold.inputs.inversion.schedule import Schedule
-from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms
+from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms, Schedule
 from onnxfold.inputs.inversion.targets import spatial_axes
+
+#: How much of the running mean and of the running mean square a step keeps.
+_KEPT_MEAN, _KEPT_SQUARE = 0.9, 0.999
+_EPSILON = 1e-8
+
+
+class Adam:
+    """Moves tensors against their gradients, with steps that are scaled by running moments of the gradient.
+
+    torch has it, too, but imports its compiler with it, which takes a second. Kingma and Ba: arXiv 1412.6980.
+    """
+
+    def __init__(self, leaves: Sequence[Tensor]) -> None:
+        self._leaves = leaves
+        self._means = [torch.zeros_like(x) for x in leaves]
+        self._squares = [torch.zeros_like(x) for x in leaves]
+        self._done = 0
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """Take a step, and forget the gradients."""
+        self._done += 1
+        size = learning_rate / (1.0 - _KEPT_MEAN**self._done)
+        root = math.sqrt(1.0 - _KEPT_SQUARE**self._done)
+        for x, mean, square in zip(self._leaves, self._means, self._squares, strict=True):
+            assert x.grad is not None
+            mean.lerp_(x.grad, 1.0 - _KEPT_MEAN)
+            square.mul_(_KEPT_SQUARE).addcmul_(x.grad, x.grad, value=1.0 - _KEPT_SQUARE)
+            x.addcdiv_(mean, square.sqrt().div_(root).add_(_EPSILON), value=-size)
+            x.grad = None
+
+
+#: Every step sees the batch rolled by up to so many positions along every spatial axis.
+_SHIFT = 2
 
 
 class Descent:
@@ -21,10 +54,10 @@ class Descent:
         self._objective, self._settings = objective, settings
         self._random = np.random.Generator(np.random.PCG64(seed).jumped(batch))
         alone = not (objective.has_statistics or objective.has_fused)
-        steps = settings.steps_without_statistics if alone else settings.steps_fused
-        self.planned = settings.steps if objective.has_statistics else steps
-        self._class_weight = settings.class_weight_without_statistics if alone else settings.class_weight
-        self._variation_weight = settings.variation_weight_without_statistics if alone else settings.variation_weight
+        steps, weights = settings.steps, settings.weights
+        self.planned = steps.alone if alone else steps.statistics if objective.has_statistics else steps.fused
+        self._class_weight = weights.class_scores_alone if alone else weights.class_scores
+        self._variation_weight = weights.variation_alone if alone else weights.variation
 
     def run(
         self,
@@ -40,7 +73,7 @@ class Descent:
         while schedule.running:
             tell(schedule)
             off = self._gradients(feeds, leaves, labels)
-            adam.step(self._settings.learning_rate * schedule.rate)
+            adam.step(self._settings.rate.highest * schedule.rate)
             schedule.note(off)
         return {name: x.detach() for name, x in leaves.items()}
 
@@ -67,12 +100,12 @@ class Descent:
         )
 
     def _loss(self, terms: Terms, leaves: Mapping[str, Tensor]) -> Tensor:
-        parts = [self._settings.square_weight * x.square().mean() for x in leaves.values()]
+        parts = [self._settings.weights.square * x.square().mean() for x in leaves.values()]
         parts += [self._variation_weight * _variation(x) for x in leaves.values()]
         if terms.statistics is not None:
             parts.append(terms.statistics)
         if terms.evenness is not None:
-            parts.append(self._settings.evenness_weight * terms.evenness)
+            parts.append(self._settings.weights.evenness * terms.evenness)
         if terms.scores is not None:
             parts.append(self._class_weight * terms.scores)
         return torch.stack(parts).sum()
@@ -80,7 +113,7 @@ class Descent:
     def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""
         axes = spatial_axes(tuple(x.shape))
-        reach = [min(self._settings.shift, x.shape[a] - 1) for a in axes]
+        reach = [min(_SHIFT, x.shape[a] - 1) for a in axes]
         shifts = [int(self._random.integers(-r, r + 1)) for r in reach]
         if axes and any(shifts):
             x = x.roll(shifts, axes)

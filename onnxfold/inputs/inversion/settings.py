@@ -1,31 +1,50 @@
-"""Settings of deep inversion, and its result."""
+"""Settings of deep inversion, the steps that it takes, and its result.
+
+The number of steps that is planned follows from counted costs. A batch takes fewer where its statistics stop improving,
+and where the time is up. Either way, its learning rate depends on nothing but the number of steps that it took: asked
+to take so many, it comes to the same inputs.
+"""
 
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from onnxfold.graph.tensors import Array
 
 
 @dataclass(frozen=True)
-class InversionSettings:
-    """Terms of the minimised loss, and the number of steps."""
+class LossWeights:
+    """Weights of the terms of the minimised loss; the error of the statistics has the weight 1."""
 
-    steps: int = 40  # steps per batch where the model has BatchNormalizations
-    steps_fused: int = 18  # steps per batch where BatchNormalizations seem to be fused into layers
-    #: Steps per batch where it has none: class scores alone lead away from data when followed for long.
-    steps_without_statistics: int = 15
-    learning_rate: float = 0.05  # of Adam, in units of the inputs
-    class_weight: float = 0.1  # weight of the cross-entropy
-    class_weight_without_statistics: float = 1.0
-    evenness_weight: float = 1.0  # weight of the unevenness of layers with a fused BatchNormalization
-    variation_weight: float = 0.01  # weight of the total variation along spatial axes
-    variation_weight_without_statistics: float = 0.1
-    square_weight: float = 0.001  # weight of the mean square
-    shift: int = 2  # every step sees the batch rolled by up to so many positions along every spatial axis
-    batch: int = 128  # samples per batch, if memory allows; the statistics of fewer samples are noisier
-    memory_bytes: int = 1 << 30  # memory for the activations of one batch
-    #: Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.
-    bfloat16: bool = True
+    class_scores: float = 0.1  # of the cross-entropy
+    class_scores_alone: float = 1.0  # where a model has no statistics, nor layers that had some
+    evenness: float = 1.0  # of the unevenness of layers with a fused BatchNormalization
+    variation: float = 0.01  # of the total variation along spatial axes
+    variation_alone: float = 0.1
+    square: float = 0.001  # of the mean square
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """Steps per batch."""
+
+    statistics: int = 40  # where the model has BatchNormalizations
+    fused: int = 18  # where BatchNormalizations seem to be fused into layers
+    alone: int = 15  # where it has none: class scores alone lead away from data when followed for long
+
+    def limited(self, most: int) -> "StepCounts":
+        """Return no more steps than a number."""
+        return StepCounts(min(self.statistics, most), min(self.fused, most), min(self.alone, most))
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """The learning rate of Adam, in units of the inputs, and when it falls."""
+
+    highest: float = 0.05
     #: Share of the steps, at the end, over which the learning rate falls to zero: at a constant one, single steps
     #: overshoot and the last one may be such.
     settling: float = 0.25
@@ -33,10 +52,23 @@ class InversionSettings:
     #: than this fraction since the `window` before; without statistics the loss decides.
     window: int = 15
     tolerance: float = 0.01
-    #: Time for all batches: those that would exceed it settle earlier, and the result hangs on the machine's speed.
-    seconds: float = math.inf
+
+
+@dataclass(frozen=True)
+class InversionSettings:
+    """Settings of an inversion."""
+
+    steps: StepCounts = StepCounts()
     #: Steps of each batch, or of all, whatever the statistics and the clock say; empty to let them decide.
     exact_steps: tuple[int, ...] = ()
+    #: Time for all batches: those that would exceed it settle earlier, and the result hangs on the machine's speed.
+    seconds: float = math.inf
+    rate: LearningRate = LearningRate()
+    weights: LossWeights = LossWeights()
+    batch: int = 128  # samples per batch, if memory allows; the statistics of fewer samples are noisier
+    memory_bytes: int = 1 << 30  # memory for the activations of one batch
+    #: Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.
+    bfloat16: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,3 +103,80 @@ class Inversion:
     def batches(self) -> int:
         """Batches that were optimised, one at a time."""
         return len(self.steps_per_batch)
+
+
+@dataclass
+class Schedule:
+    """The steps of one batch.
+
+    Attributes
+    ----------
+    end : int
+        Steps to take, by the present plan.
+    cut : bool
+        Whether the time limit made them fewer.
+    """
+
+    learning: LearningRate  # share of the steps over which the learning rate falls; when a loss counts as flat
+    planned: int
+    exact: int | None = None  # steps to take without regard to loss and time
+    seconds: float = math.inf  # time for this batch. One that is too short for two steps is exceeded
+    clock: Callable[[], float] = time.monotonic  # returns the time in seconds
+    end: int = 0
+    cut: bool = False
+    _losses: list[float] = field(default_factory=list)
+    _times: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.end = self.planned if self.exact is None else self.exact
+        self._start = self.clock()
+
+    @property
+    def done(self) -> int:
+        """Steps taken."""
+        return len(self._losses)
+
+    @property
+    def running(self) -> bool:
+        """Whether there is another step to take."""
+        return self.done < self.end
+
+    @property
+    def rate(self) -> float:
+        """Part of the learning rate that the next step takes."""
+        return min((self.end - self.done) / max(self._settling_steps(self.end), 1), 1.0)
+
+    def note(self, loss: float) -> None:
+        """Take note of a step, whose loss is what shall improve."""
+        self._losses.append(loss)
+        self._times.append(self.clock())
+        if self.exact is not None:
+            return
+        end = self._end_if_settled_after(self.done)
+        if end < self.end and (self._is_flat() or self._time_is_up()):
+            self.end = end
+
+    def _settling_steps(self, steps: int) -> int:
+        """Return over how many of so many steps the learning rate falls."""
+        return math.ceil(self.learning.settling * steps)
+
+    def _end_if_settled_after(self, done: int) -> int:
+        """Return the fewest steps whose learning rate falls only after these; once it falls, the end is fixed."""
+        return next((n for n in range(done, self.end) if n - self._settling_steps(n) >= done), self.end)
+
+    def _is_flat(self) -> bool:
+        window = self.learning.window
+        if self.done < 2 * window:
+            return False
+        # Medians: single steps of Adam overshoot by far.
+        before, now = np.median(self._losses[-2 * window : -window]), np.median(self._losses[-window:])
+        return bool(before - now < self.learning.tolerance * abs(before))
+
+    def _time_is_up(self) -> bool:
+        """Whether another step, and those that then must follow, would take too long."""
+        elapsed = self._times[-1] - self._start
+        # The first step, which prepares much, says little about the others.
+        per_step = float(np.median(np.diff(self._times))) if self.done > 1 else 0.0
+        following = self._end_if_settled_after(self.done + 1) - self.done
+        self.cut = elapsed + per_step * following > self.seconds
+        return self.cut
