@@ -1,7 +1,7 @@
 """The data path, from a model to a folded one."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Unpack
 
 from onnxfold.budget.memory_need import MemoryNeed
@@ -11,7 +11,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
-from onnxfold.folders import ModelFolder, folder_of
+from onnxfold.folders import folder_of
 from onnxfold.folding.after.before_fold import BeforeFold
 from onnxfold.folding.after.fold_lossless import require_lossless
 from onnxfold.folding.after.merge_map import merge_arrays
@@ -28,10 +28,10 @@ from onnxfold.folding.verify_written import verify_written
 from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
-from onnxfold.graph.files.load import ModelLike, blames_broken_files
+from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inspection import Inspection, inspect_model, measure
+from onnxfold.inspection import Inspection, InspectOptions, inspect_model, measure, takes_inspect_options
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
@@ -120,28 +120,19 @@ def fold_request(
     """
     folder = folder_of(model)
     file = model if folder is None else folder.model
-    return _fold(file, folder, config, progress, run_on, networks, measures_latency=measures_latency)
-
-
-@blames_broken_files
-def _fold(
-    model: ModelLike, folder: ModelFolder | None, config: FoldConfig, tell: Progress, run_on: ChosenInputs | None,
-    networks: JoinedModel | None, *, measures_latency: bool,
-) -> FoldResult:  # fmt: skip
-    """Fold a model, which lies in a folder perhaps: the steps of the data path."""
     start = time.perf_counter()
-    with memory_limit(config.max_memory):
-        task = open_task(model, config, tell, networks=networks, shared_inputs=run_on)
-        reads = files_read(model, config, folder)
+    with blame_broken_file(file), memory_limit(config.max_memory):
+        task = open_task(file, config, progress, networks=networks, shared_inputs=run_on)
+        reads = files_read(file, config, folder)
         dropped = drop_blocks(task)
-        before = BeforeFold.of(dropped)
+        before = BeforeFold.of(dropped, start)
         way = find_way(
             dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_function(config.dtype)
         )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = remove_zero_blocks(way.run_fold(data), networks)
-        folded = train_norms(folded, task.reference, data, config, tell)
-        written = written_model(folded, data, config, tell)
+        tuning = train_norms(folded.view, task.reference, data, config, progress)
+        written = written_model(folded, data, config, progress)
         checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
             require_lossless(checked, written.view)
@@ -149,14 +140,14 @@ def _fold(
             written.inputs is not None and written.inputs.facts.is_drawn
         ):  # others differ in kind from those of the check
             require_fidelity(config.min_fidelity, checked.fidelity)
-    folder, cache_notes = before.update_folder(folder, written.view)
-    seconds = time.perf_counter() - start
-    report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *cache_notes), seconds)
-    return FoldResult(
-        written.view, report, inputs=written.inputs, reads=reads, folder=folder,
-        external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),
-        merge_map=merge_arrays(folded.graphs) if config.merge_map else None,
-    )  # fmt: skip
+        folder, cache_notes = before.update_folder(folder, written.view)
+        notes = (*data.notes, *folded.decision.notes, *cache_notes)
+        report = write_report(before, folded, tuning, written, checked, notes)
+        return FoldResult(
+            written, report, reads=reads, folder=folder,
+            external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),
+            merge_map=merge_arrays(folded.graphs) if config.merge_map else None,
+        )  # fmt: skip
 
 
 def _need_function(dtype: str) -> Callable[[GraphView], MemoryNeed]:
@@ -171,14 +162,8 @@ def _need_function(dtype: str) -> Callable[[GraphView], MemoryNeed]:
 
 
 @known_keywords
-def inspect(
-    model: ModelLike,
-    *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    allow_cache_change: bool = False,
-    per_layer_cache: bool = False,
-    inside_heads: bool = False,
-) -> list[FoldGroup]:
+@takes_inspect_options
+def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGroup]:
     """Return the fold groups of a model.
 
     Parameters
@@ -210,10 +195,4 @@ def inspect(
     >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
-    return inspect_model(
-        model,
-        input_shapes=input_shapes,
-        allow_cache_change=allow_cache_change,
-        per_layer_cache=per_layer_cache,
-        inside_heads=inside_heads,
-    ).groups
+    return inspect_model(model, **options).groups

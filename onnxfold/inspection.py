@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords
+from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.folders import takes_folders
 from onnxfold.folding.after.lossless import share_equal_weights, spare_weights
 from onnxfold.folding.after.stored_size import bytes_of, stored_size
@@ -102,18 +102,26 @@ def measure(model: ModelLike) -> ModelSize:
     return stored_size(view, size_bytes)
 
 
+class InspectOptions(TypedDict, total=False):
+    """The options that decide which channels of a model may be folded."""
+
+    input_shapes: Mapping[str, Sequence[int]] | None
+    allow_cache_change: bool
+    per_layer_cache: bool
+    inside_heads: bool
+
+
+takes_inspect_options = takes_keywords(
+    InspectOptions, input_shapes=None, allow_cache_change=False, per_layer_cache=False, inside_heads=False
+)
+
+
 @known_keywords
 @takes_folders
 @blames_broken_files
+@takes_inspect_options
 def inspect_model(
-    model: ModelLike,
-    *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    allow_cache_change: bool = False,
-    per_layer_cache: bool = False,
-    inside_heads: bool = False,
-    latency: bool = False,
-    threads: int = 1,
+    model: ModelLike, *, latency: bool = False, threads: int = 1, **options: Unpack[InspectOptions]
 ) -> Inspection:
     """Return fold groups, refusals with reasons, the share of the weights in groups, and latencies of layers.
 
@@ -142,8 +150,10 @@ def inspect_model(
         If the model's latency is asked for, and it does not run in its own type.
     """
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
-    allowed, per_layer, inside = checks.attention_flags(allow_cache_change, per_layer_cache, inside_heads)
-    view = load(model, input_shapes)
+    allowed, per_layer, inside = checks.attention_flags(
+        options["allow_cache_change"], options["per_layer_cache"], options["inside_heads"]
+    )
+    view = load(model, options["input_shapes"])
     size_bytes = bytes_of(model, view)
     profile = _profile(view, threads) if wanted else None
     blocks = dequantize_blocks(view)

@@ -222,19 +222,19 @@ class NodeContext(NodeReader):
     def count(
         self,
         axis: Axis,
+        place: str | int,
         *,
-        attribute: str = "",
-        input_index: int = -1,
         element: int | None = None,
         start: int = 0,
         stop: int | None = None,
         each: int = 1,
     ) -> None:
-        """Declare that an attribute or constant input holds how often `each` positions are in ``start:stop``."""
+        """Declare that an attribute, or a constant input by number, holds how many `each` are in ``start:stop``."""
         width = self.width(axis)
         if width is not None:
             end = width if stop is None else stop
-            self.declarations.append(Count(self.key, axis, start, end, element, attribute, input_index, each))
+            attribute, index = (place, -1) if isinstance(place, str) else ("", place)
+            self.declarations.append(Count(self.key, axis, start, end, element, attribute, index, each))
 
     def select(self, axis: Axis, source: Axis, input_index: int) -> None:
         """Declare that a constant input holds, for every position of `axis`, a position of `source`."""

@@ -26,7 +26,7 @@ class Window:
     kernel: tuple[int, ...]  # one number per spatial axis; `pads` are those before it
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    pads: tuple[int, ...]
+    pads: tuple[int, ...]  # empty where padding is chosen at run time
     groups: int  # channels are read in so many parts, each by a part of the filters
 
     @property
@@ -53,8 +53,16 @@ class Linear:
     is_depthwise: bool = False  # whether every output channel reads a single input channel
     #: For a convolution, whose weight is shaped (filters, channels read, *kernel): what a position reads.
     window: Window | None = None
-    #: For a convolution of this shape: in how many parts its channels are read; 0 for every other operator.
-    convolved_parts: int = 0
+
+    @property
+    def convolved_parts(self) -> int:
+        """In how many parts the channels of such a convolution are read; 0 for every other operator."""
+        return 0 if self.window is None else self.window.groups
+
+    @property
+    def fixed_window(self) -> Window | None:
+        """The window, where it is known before the model runs."""
+        return self.window if self.window is not None and self.window.pads else None
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,10 @@ network. Where they are sure, sums of errors tell better what to give up.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 
-from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
@@ -21,8 +19,6 @@ from onnxfold.statistics.samples import row_parts
 
 #: The part of its energy that a consumer can lose at most: the estimate is not surer.
 _MOST_LOST = 0.99
-#: An error curve is computed at about so many widths, closer together where few channels are left.
-_GRID = 12
 
 
 class Candidates(ABC):
@@ -63,58 +59,6 @@ class Weighted(Candidates):
     def partition(self, k: int) -> ChannelPartition:
         """Return that of the candidates."""
         return self.plain.partition(k)
-
-
-class Computed(Candidates):
-    """Partitions that are computed one width at a time; errors are measured on a grid and interpolated."""
-
-    def __init__(
-        self,
-        group: FoldGroup,
-        partition: Callable[[int], ChannelPartition],
-        distinct: int,
-        moments: Sequence[ConsumerMoments],
-        scatter: Callable[[ChannelPartition], float],
-        cluster: str,
-        afterwards: Callable[[int], ChannelPartition] | None = None,
-    ) -> None:
-        self.cluster = cluster
-        self._group = group
-        self._partition, self._afterwards = partition, afterwards
-        self._distinct = distinct
-        self._moments = moments
-        self._scatter = scatter
-        self._known: dict[int, ChannelPartition] = {}
-
-    def partition(self, k: int) -> ChannelPartition:
-        """Compute a partition, once."""
-        if k not in self._known:
-            self._known[k] = self._partition(k)
-        return self._known[k]
-
-    @cached_property
-    def errors(self) -> Matrix:  # type: ignore[override]  # computed when it is asked for
-        """Monotone, linear between the widths of a grid."""
-        n, step = self._group.size, self._group.block_count
-        grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
-        grid_errors = [self._error(self.partition(k)) if k < n else 0.0 for k in grid]
-        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(grid_errors[::-1])[::-1])
-        errors[:step] = np.inf
-        return errors
-
-    def _error(self, partition: ChannelPartition) -> float:
-        return reconstruction_error(partition, self._moments) if self._moments else self._scatter(partition)
-
-    def settle(self) -> None:
-        """Compute the errors, and forget the moments and the task."""
-        super().settle()
-        if self._afterwards is not None:
-            self._moments, self._scatter, self._partition = (), no_measure, self._afterwards
-
-
-def no_measure(_: ChannelPartition) -> float:
-    """Stand for a measure of weights that is not needed: there are moments, or errors are known."""
-    raise AssertionError("errors are those of moments")
 
 
 def compound_errors(errors: Matrix) -> Matrix:

@@ -6,11 +6,10 @@ apart.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
-from onnxfold.cluster.candidates import Candidates, Computed
+from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.scores import row_norms
 from onnxfold.cluster.clusterings.weight_matching import (
     Partners,
@@ -20,7 +19,8 @@ from onnxfold.cluster.clusterings.weight_matching import (
     zip_channels,
 )
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
-from onnxfold.cluster.partitioners import PARTITIONERS, SELECTION, Partitioner, Task
+from onnxfold.cluster.partitioners import PARTITIONERS, SELECTION, Partitioner
+from onnxfold.cluster.task import Computed, Task
 from onnxfold.errors import ConfigError
 
 
@@ -75,7 +75,7 @@ def _row(
     def candidates(task: Task) -> Candidates:
         if task.group.apart:
             return PARTITIONERS[SELECTION].candidates(task)
-        return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, name)
+        return Computed(task, compute, name)
 
     return Partitioner(name, candidates, summary, needs_moments=needs_moments, pairs=pairs)
 

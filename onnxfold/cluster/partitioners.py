@@ -1,16 +1,14 @@
 """Table of clusterings, by the names that ``--cluster`` takes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, Computed
+from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.agglomerative import (
     average_linkage,
     complete_linkage,
@@ -31,98 +29,19 @@ from onnxfold.cluster.clusterings.rotation import (
 )
 from onnxfold.cluster.clusterings.scores import (
     ByComparedScore,
-    ByScore,
     fluctuation_errors,
     fluctuations,
+    keep_largest,
     row_norms,
     top_norm,
     wanda_scores,
 )
 from onnxfold.cluster.clusterings.spectral import spectral
 from onnxfold.cluster.clusterings.weight_matching import Partners
-from onnxfold.cluster.duplicates import lossless_width
-from onnxfold.cluster.features import features
-from onnxfold.cluster.gram import Points, Products, centred_gram, kmeans_by_products, rotate
+from onnxfold.cluster.gram import kmeans_by_products
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
-from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.tensors import Matrix
+from onnxfold.cluster.task import Computed, Task
 from onnxfold.graph.view import GraphView
-from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.samples import WIDE
-
-
-@dataclass(frozen=True, eq=False)
-class ComparedGraph:
-    """A graph whose groups are to be partitioned, and what is known of all of them."""
-
-    view: GraphView  # the graph whose weights are compared, columns of duplicates added up
-    stored: GraphView  # the graph as it is stored
-    seed: int
-    with_deviation: bool = False  # whether running variances are compared, too; for rows that are not normalised
-    merges: bool = True  # whether elimination may merge channels that are not equal
-    words: Matrix | None = None  # how common every token is, of a language model, shape (rows,)
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One group to be partitioned."""
-
-    graph: ComparedGraph
-    group: FoldGroup
-    classes: Labels  # classes of exact duplicates, shape (n_units,)
-    moments: Sequence[ConsumerMoments] = ()  # moments of the consumers on some inputs; empty without a run
-    narrowest: int = 1  # the smallest width that may be requested
-    sources: Labels | None = None  # the network that every unit comes from, where networks are merged
-    partners: Partners | None = None  # what stands for what in these networks, where the row asks for it
-    metric: Matrix | None = None  # what errors of the channels do to the outputs of the network
-
-    @cached_property
-    def points(self) -> Points:
-        """One point per class of duplicates: mean of what produces it, sum of what consumes it."""
-        return self._points_by_block(rotate)
-
-    @cached_property
-    def products(self) -> Products:
-        """The inner products of these points."""
-        return Products(self._points_by_block(centred_gram))
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether inner products tell how alike channels are, as points of so many dimensions take too long."""
-        return int(self.classes.max()) >= WIDE
-
-    def _points_by_block(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
-        merge = mean_partition(self.classes)
-
-        def blocks() -> Iterator[npt.NDArray[np.floating]]:
-            for role, rows in features(self.graph.view, self.group, with_deviation=self.graph.with_deviation):
-                if merge.is_identity:
-                    yield rows
-                else:
-                    matrix = merge.decode.T if role is Role.CONSUMER else merge.encode
-                    yield matrix.astype(rows.dtype) @ rows
-
-        try:
-            return compute(blocks())
-        except np.linalg.LinAlgError:
-            raise UnsupportedModelError(
-                f"weights of group '{self.group.name}' are NaN, infinite, or too large to compare: check the training"
-            ) from None
-
-    @property
-    def distinct(self) -> int:
-        """The least width at which every cluster holds equal channels only."""
-        return lossless_width(self.classes, self.group.blocks)
-
-    def scatter(self, partition: ChannelPartition) -> float:
-        """Return the part of the points' variance that lies within clusters."""
-        if self.is_wide:
-            return self.products.of(self.classes).scatter(partition.labels)
-        points = self.points[self.classes] if self.group.size != len(self.points) else self.points
-        total = float(((points - points.mean(axis=0)) ** 2).sum())
-        lost = points - partition.decode @ (partition.encode @ points)
-        return float((lost**2).sum()) / total if total > 0.0 else 0.0
-
 
 Clustering = Callable[..., Labels]
 
@@ -198,7 +117,7 @@ def _rotate(task: Task) -> Candidates:
     if not group.rotates:
         return _by_norm(task)
     if group.blocks is not None:
-        return Computed(group, partial(_rotate_blocks, task), task.distinct, task.moments, task.scatter, ROTATION)
+        return Computed(task, _rotate_blocks, ROTATION)
     if group.scoring:
         return shared_rotations(task.graph.stored, group, task.moments)
     if group.is_between_factors:
@@ -213,21 +132,12 @@ def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
 
 
 def _by_norm(task: Task) -> Candidates:
-    return _weight_candidates(task, partial(_top, 2), SELECTION)
-
-
-def _weight_candidates(task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str) -> Candidates:
-    """Return candidates that hang on nothing but weights; what they need again, they compute again."""
-    bare = replace(task, moments=())
-
-    def recompute(k: int) -> ChannelPartition:
-        return compute(replace(bare), k)  # with properties that are not cached yet
-
-    return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, cluster, recompute)
+    return Computed(task, partial(_top, 2), SELECTION, forgets=True)
 
 
 def _wanda(task: Task) -> Candidates:
-    return ByScore(task.group, wanda_scores(task.moments), task.moments, "wanda")
+    scores = wanda_scores(task.moments)
+    return Computed(task, lambda task, k: keep_largest(scores, task.group, k), "wanda", task.group.size)
 
 
 def _flap(task: Task) -> Candidates:
@@ -302,7 +212,7 @@ def width_row(
 
     def candidates(task: Task) -> Candidates:
         chosen, used = (_distinct, SELECTION) if selects and task.group.apart else (compute, name)
-        return _weight_candidates(task, chosen, used)
+        return Computed(task, chosen, used, forgets=True)
 
     return Partitioner(name, candidates, summary, averages)
 

@@ -1,10 +1,7 @@
 """The fold of all graphs of a model to the widths of a request."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-
-from onnx import ModelProto
 
 from onnxfold._version import __version__
 from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
@@ -16,13 +13,21 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.folding.scopes import integer_reason
 from onnxfold.graph.files.provenance import add_run
-from onnxfold.graph.files.save import file_bytes, to_model
+from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight
-from onnxfold.report import AccuracyRecord, ModelSize, RefusalKind, TuningRecord
+from onnxfold.report import AccuracyRecord, ModelSize, RefusalKind
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What decided how far a fold goes, where that was measured."""
+
+    notes: tuple[str, ...] = ()
+    accuracy: AccuracyRecord | None = None  # accuracies, where labels judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +39,10 @@ class FoldedModel:
     widths: list[int]  # one width per group of the request
     graphs: list[Folded]  # what was done to each graph, outer ones first
     inputs: ModelInputs | None  # what the main graph was run on
-    before: ModelSize
-    after: ModelSize
+    size: ModelSize
     config: FoldConfig  # the request, in the form that gives the same result at any speed of the machine
-    tuning: TuningRecord | None = None  # what training its norms did
     blocks: tuple[BlockWeight, ...] = ()  # weights that were of few bits
-    accuracy: AccuracyRecord | None = None  # the accuracies that decided how far the fold goes
-    notes: tuple[str, ...] = ()
-
-    @property
-    def model(self) -> ModelProto:
-        """The folded model; raises UnsupportedModelError above 2 GB."""
-        return to_model(self.view)
-
-    @property
-    def sparsity(self) -> float:
-        """Fraction of the weights removed."""
-        return self.before.sparsity_of(self.after)
+    decision: Decision = Decision()
 
 
 def request_widths(
@@ -96,36 +88,28 @@ def with_candidates(prepared: PreparedModel, progress: Progress) -> PreparedMode
     return replace(prepared, graphs=graphs)
 
 
-def fold_model(prepared: PreparedModel, request: WidthRequest, config: FoldConfig, progress: Progress) -> FoldedModel:
+def fold_model(
+    prepared: PreparedModel,
+    request: WidthRequest,
+    config: FoldConfig,
+    progress: Progress,
+    decision: Decision = Decision(),
+) -> FoldedModel:
     """Choose widths, fold every graph in place, and note the run in the metadata of the model."""
     request = request.add_lossless(prepared.lossless)
     widths = request.choose(prepared.losses)
-    parts = list(_per_graph(prepared, widths))
+    rest = iter(widths)
+    parts = [list(islice(rest, len(graph.groups))) for graph in prepared.graphs]
     graphs: list[Folded] = []
     # Bodies before the graph that holds them.
-    for i in reversed(range(len(parts))):
-        graph = prepared.graphs[i]
-        graphs.insert(0, fold_graph(graph, parts[i], progress))
+    for graph, part in zip(reversed(prepared.graphs), reversed(parts), strict=True):
+        graphs.insert(0, fold_graph(graph, part, progress))
         if graph.scope.body is not None:
             graph.scope.body.close()
     opened = prepared.opened
-    view, after = opened.view, size_of(opened.view)
-    folded = FoldedModel(
-        view,
-        request,
-        widths,
-        [*prepared.done, *graphs],
-        prepared.inputs,
-        opened.size,
-        after,
-        config,
-        blocks=opened.blocks,
-    )
-    add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
-    return replace(folded, after=replace(after, size_bytes=file_bytes(view)))  # with the note of the run
-
-
-def _per_graph(prepared: PreparedModel, widths: Sequence[int]) -> Iterator[list[int]]:
-    rest = iter(widths)
-    for graph in prepared.graphs:
-        yield list(islice(rest, len(graph.groups)))
+    view, size = opened.view, size_of(opened.view)
+    sparsity = opened.size.sparsity_of(size)
+    add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(sparsity, 6)})
+    size = replace(size, size_bytes=file_bytes(view))  # with the note of the run
+    done = [*prepared.done, *graphs]
+    return FoldedModel(view, request, widths, done, prepared.inputs, size, config, opened.blocks, decision)

@@ -13,13 +13,12 @@ from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs, write
 from onnxfold.folders import ModelFolder
 from onnxfold.folding.after.merge_map import NPZ, npz_of
+from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
-from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.report import FoldReport
 
 
@@ -36,20 +35,19 @@ class FoldResult:
 
     def __init__(
         self,
-        view: GraphView,
+        written: WrittenModel,
         report: FoldReport,
         *,
         external_data: bool = False,
-        inputs: ModelInputs | None = None,
         reads: Callable[[], Iterable[Read]] = tuple,
         merge_map: dict[str, Array] | None = None,
         folder: ModelFolder | None = None,
     ) -> None:
         self._merge_map = merge_map
         self._folder = folder
-        self.view = view
+        self.view = written.view
         self._reads = reads
-        self._inputs = inputs
+        self._inputs = written.inputs
         self._external_data = external_data
         self.report = report
 

@@ -10,7 +10,7 @@ from onnxfold.folding.fold_model import FoldedModel, fold_model, request_widths,
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.networks.joined_model import JoinedModel
-from onnxfold.folding.open_model import OpenedModel, open_model
+from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.folding.prepare import Folded, PreparedModel, prepare
 from onnxfold.folding.scopes import GraphForm
 from onnxfold.graph.files.load import ModelLike
@@ -88,16 +88,8 @@ def open_task(
         rare=rare_words(model, config.tokenizer) if tables else (),
     )
     needs_groups = not (config.keeps_widths or config.lossless)
-    opened = open_model(
-        model,
-        config.input_shapes,
-        progress,
-        form=form,
-        needs_groups=needs_groups,
-        shares=networks is None,
-        sizes=generates(config),
-        runs=config.verify,
-    )
+    opening = Opening(form, needs_groups, shares=networks is None, sizes=generates(config), runs=config.verify)
+    opened = open_model(model, config.input_shapes, progress, opening)
     if networks is not None:
         opened = networks.attach_sources(opened)
     if config.quantizes:

@@ -16,8 +16,8 @@ from typing import Self
 import numpy as np
 
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.partitioners import ComparedGraph, Task
-from onnxfold.folding.prepare import Prepared
+from onnxfold.cluster.task import ComparedGraph, Task
+from onnxfold.folding.prepare import Prepared, Sources
 from onnxfold.folding.probes.sensitivity import Probe
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -43,14 +43,15 @@ class GroupTasks:
     def candidates(self, i: int, moments: Sequence[ConsumerMoments], narrowest: int = 1) -> Candidates:
         """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
         prepared, group = self.prepared, self.prepared.groups[i]
+        sources = prepared.sources[i] if prepared.sources else Sources(None)
         task = Task(
             self._graph,
             group,
             prepared.duplicates[i],
             moments,
             narrowest=max(narrowest, group.block_count),
-            sources=prepared.sources[i] if prepared.sources else None,
-            partners=prepared.partners[i] if prepared.partners else None,
+            sources=sources.networks,
+            partners=sources.partners,
             metric=self.metrics.get(i),
         )
         row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner

@@ -70,21 +70,28 @@ class OpenedModel:
         return replace(self, scopes=copy_scopes(self.scopes))
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How a model is opened."""
+
+    form: GraphForm = PLAIN
+    needs_groups: bool = True  # whether it is refused without channels that can be folded
+    shares: bool = True  # whether equal weights are stored once
+    sizes: bool = False  # whether free sizes are assumed with which it runs
+    runs: bool = False  # whether onnxruntime must know its operators
+
+
 def open_model(
     model: ModelLike,
     input_shapes: Mapping[str, Sequence[int]],
     progress: Progress,
-    *,
-    form: GraphForm = PLAIN,
-    needs_groups: bool = True,
-    shares: bool = True,
-    sizes: bool = False,
-    runs: bool = False,
+    opening: Opening = Opening(),
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs."""
+    form = opening.form
     progress("load", 0, 0)
     view = load(model, input_shapes)
-    if runs:
+    if opening.runs:
         require_known_operators(view.model)
     size_bytes = bytes_of(model, view)
     blocks = dequantize_blocks(view)
@@ -93,22 +100,22 @@ def open_model(
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())
     size = stored_size(view, size_bytes)
-    if sizes:
+    if opening.sizes:
         _assume_sizes(view)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
-    shared = share_equal_weights(view) if shares else 0
+    shared = share_equal_weights(view) if opening.shares else 0
     if shared:
         view.notes.append("weights that the file holds several times, as they are or turned, are stored once")
     scopes = open_scopes(view, form)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
-    if needs_groups:
+    if opening.needs_groups:
         try:
             require_groups(scopes)
         except NothingToFoldError:
-            if runs:  # a file that onnxruntime does not load may be why
+            if opening.runs:  # a file that onnxruntime does not load may be why
                 with suppress(MemoryLimitError):
                     Session(model)
             raise

@@ -22,6 +22,14 @@ from onnxfold.report import Diagnostics, GroupRecord, PassRecord
 
 
 @dataclass(frozen=True, eq=False)
+class Sources:
+    """Where the units of a group come from, where networks are merged."""
+
+    networks: Labels | None  # the network of every unit
+    partners: Partners | None = None  # what stands for what in these networks, where the method asks for it
+
+
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """A graph, and all that its fold does not decide."""
 
@@ -32,10 +40,7 @@ class Prepared:
     seed: int  # seed of everything random
     keeps_refits: bool = False  # whether a fold keeps what its repair does to weights
     diagnoses: bool = True  # whether a fold measures its effect on the activations
-    #: The network that every unit comes from, one array per group, where networks are merged; empty elsewhere.
-    sources: tuple[Labels | None, ...] = ()
-    #: What stands for what in these networks, one per group, where the method asks for it.
-    partners: tuple[Partners, ...] = ()
+    sources: tuple[Sources, ...] = ()  # one per group where networks are merged; empty elsewhere
     candidates: list[Candidates] | None = None  # what every group could become, where that decides the widths
 
     @property
@@ -116,10 +121,9 @@ def prepare(
         # What is equal in a stream is no axis of its own; no channel of it is merged with another.
         duplicates = tuple(np.arange(g.size) if g.norms else c for g, c in zip(groups, classes, strict=True))
         shown = inputs if scope.body is None else None
-        sources = opened.sources[i] if opened.sources else ()
-        pairs = method.partitioner.pairs if sources else None
-        partners = () if pairs is None else tuple(pairs(scope.analysed, scope.analysis.groups, sources))
-        graphs.append(
-            Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources, partners=partners)
-        )
+        networks = opened.sources[i] if opened.sources else ()
+        pairs = method.partitioner.pairs if networks else None
+        partners = [None] * len(networks) if pairs is None else pairs(scope.analysed, groups, networks)
+        sources = tuple(map(Sources, networks, partners))
+        graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources))
     return PreparedModel(opened, inputs, graphs)

@@ -43,7 +43,6 @@ def insert_used_seams(prepared: Prepared, widths: Sequence[int]) -> UsedSeams:
         scope=scope,
         duplicates=tuple(prepared.duplicates[i] for i in numbers),
         sources=tuple(prepared.sources[i] for i in numbers) if prepared.sources else (),
-        partners=tuple(prepared.partners[i] for i in numbers) if prepared.partners else (),
         candidates=None if prepared.candidates is None else [prepared.candidates[i] for i in numbers],
     )
     return UsedSeams(chosen, numbers)

@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -20,7 +21,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
-from onnxfold.report import FoldReport, InputRecord, join_diagnostics
+from onnxfold.report import FoldReport, InputRecord, TuningRecord, join_diagnostics
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
 _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
@@ -29,10 +30,10 @@ _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
 def write_report(
     before: BeforeFold,
     folded: FoldedModel,
+    tuning: TuningRecord | None,
     written: WrittenModel,
     verified: VerificationResult,
     notes: Sequence[str],
-    seconds: float,
 ) -> FoldReport:
     """Return the report of a fold."""
     task, config, request, inputs = before.dropped.task, folded.config, folded.request, written.inputs
@@ -44,7 +45,7 @@ def write_report(
         method=config.method,
         allocation=config.allocation,
         requested=config.request + (f", sparsity {request.sparsity:g} by default" if request.by_default else ""),
-        before=folded.before,
+        before=opened.size,
         after=written.size,
         groups=[record for graph in folded.graphs for record in graph.groups],
         refusals=all_refusals(opened.scopes),
@@ -54,7 +55,7 @@ def write_report(
         inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
         quantization=written.quantization,
         fidelity=verified.fidelity,
-        accuracy=folded.accuracy,
+        accuracy=folded.decision.accuracy,
         estimate=estimate,
         not_estimated=not_estimated,
         fidelity_on_samples=verified.samples,
@@ -67,14 +68,14 @@ def write_report(
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),
-        seconds=seconds,
+        seconds=time.perf_counter() - before.start,
         version=__version__,
         model=str(opened.source) if isinstance(opened.source, str | Path) else "",
         versions=_versions(kind),
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
-        tuning=folded.tuning,
+        tuning=tuning,
         model_sha256=_sha256(opened.source),
         network=[drawn.fold({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
         picture=_picture(inputs),

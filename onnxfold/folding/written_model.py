@@ -28,12 +28,12 @@ class WrittenModel:
 def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, progress: Progress) -> WrittenModel:
     """Return a folded model in the requested types."""
     if not config.quantizes:
-        return _restore_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
+        return _restore_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.size, folded.inputs)
     inputs = folded.inputs or data.inputs
     assert inputs is not None, "a request that quantises runs the network"
     made = quantize_int8(folded.view, None if inputs.are_tokens else inputs.batches, progress)
-    size = replace(folded.after, size_bytes=file_bytes(made.view))
-    record = QuantizationRecord(config.dtype, made.weights, made.float_weights, folded.after.size_bytes)
+    size = replace(folded.size, size_bytes=file_bytes(made.view))
+    record = QuantizationRecord(config.dtype, made.weights, made.float_weights, folded.size.size_bytes)
     return WrittenModel(made.view, size, inputs, record, made.notes)
 
 
@@ -41,7 +41,7 @@ def _restore_blocks(folded: FoldedModel) -> WrittenModel:
     """Return a model whose weights of few bits are stored as such again."""
     view = folded.view.copy()
     done = requantize_blocks(view, folded.blocks)
-    size = replace(folded.after, size_bytes=file_bytes(view))
+    size = replace(folded.size, size_bytes=file_bytes(view))
     kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in folded.blocks})
     note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
     return WrittenModel(view, size, folded.inputs, notes=(note,))

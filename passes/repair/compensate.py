@@ -152,14 +152,14 @@ class Compensation:
     def compares(self, node: NodeProto) -> bool:
         """Whether a node's results are looked at: of a convolution with several taps."""
         operator = linear(self._original, node)
-        return operator is not None and operator.window is not None and operator.window.taps > 1
+        return operator is not None and operator.fixed_window is not None and operator.fixed_window.taps > 1
 
     def refit_taps(self, before: NodeProto, after: NodeProto) -> None:
         """After a node has run in the original, and before it runs in the fold, add to every tap what is missing."""
         operator = linear(self._view, after)
-        if operator is None or operator.window is None or not operator.is_plain or not self._is_alone(operator.weight):
+        window = None if operator is None else operator.fixed_window
+        if operator is None or window is None or not operator.is_plain or not self._is_alone(operator.weight):
             return
-        window = operator.window
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
         if inputs is None or outputs is None:
             return

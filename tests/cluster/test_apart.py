@@ -9,7 +9,8 @@ from onnxfold.channels import find_groups
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
+from onnxfold.cluster.partitioners import PARTITIONERS
+from onnxfold.cluster.task import ComparedGraph, Task
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments

@@ -11,7 +11,8 @@ import pytest
 from onnxfold.channels import find_groups
 from onnxfold.cluster.candidates import compound_errors
 from onnxfold.cluster.partition import ChannelPartition, partial_partition
-from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
+from onnxfold.cluster.partitioners import PARTITIONERS
+from onnxfold.cluster.task import ComparedGraph, Task
 from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import observe
 from testing.models import mlp, random_input

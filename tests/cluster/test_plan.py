@@ -8,8 +8,9 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.features import features
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
-from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
+from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.cluster.task import ComparedGraph, Task
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.models import ALL_MODELS

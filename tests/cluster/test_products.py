@@ -5,12 +5,13 @@ import pytest
 from numpy.typing import NDArray
 
 from onnxfold.channels import find_groups
-from onnxfold.cluster import partitioners
+from onnxfold.cluster import task as task_room
 from onnxfold.cluster.clusterings.kmeans import kmeans
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.gram import Products, kmeans_by_products
 from onnxfold.cluster.partition import renumber
-from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
+from onnxfold.cluster.partitioners import PARTITIONERS
+from onnxfold.cluster.task import ComparedGraph, Task
 from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS
 from testing.widening.widen import widen
@@ -45,7 +46,7 @@ def test_wide_groups_are_clustered_alike(monkeypatch: pytest.MonkeyPatch) -> Non
         for k in (group.size // 4, group.size // 2, group.size * 3 // 4):
             found = []
             for wide in (4096, 0):
-                monkeypatch.setattr(partitioners, "WIDE", wide)
+                monkeypatch.setattr(task_room, "WIDE", wide)
                 task = Task(ComparedGraph(view, view, seed=0), group, classes)
                 partition = PARTITIONERS["kmeans"].candidates(task).partition(k)
                 found.append((partition.labels, task.scatter(partition)))

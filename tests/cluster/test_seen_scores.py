@@ -10,9 +10,9 @@ from onnxfold.channels import find_groups
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.clusterings.scores import (
     ByComparedScore,
-    ByScore,
     fluctuation_errors,
     fluctuations,
+    keep_largest,
     wanda_scores,
 )
 from onnxfold.graph.files.load import load
@@ -80,12 +80,11 @@ def test_blocks_lose_equally_many() -> None:
     (group,) = (g for g in find_groups(view).groups if "conv_0" in g.nodes)
     assert group.block_count == 2
     scores = np.array([5.0, 4.0, 3.0, 0.3, 0.2, 0.1])
-    moments = [ConsumerMoments(np.eye(6), np.eye(6))]
     candidates = ByComparedScore(group, scores, np.ones(6), 1, "flap")
     assert candidates.partition(4).representatives.tolist() == [0, 1, 3, 4]
     pairs = np.exp([3.0, 4.0, 5.0]) + np.exp([0.1, 0.2, 0.3])
     np.testing.assert_allclose(candidates.losses[[4, 2]], np.cumsum(pairs)[:2])
-    assert ByScore(group, scores, moments, "wanda").partition(2).representatives.tolist() == [0, 3]
+    assert keep_largest(scores, group, 2).representatives.tolist() == [0, 3]
 
 
 @pytest.mark.parametrize("method", ["wanda-sp", "flap"])

@@ -22,7 +22,7 @@ from onnxfold.cli import cli
 from onnxfold.config import NOTHING
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
-from onnxfold.folding.open_model import OpenedModel, open_model
+from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.folding.scopes import GraphForm
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.progress import silent
@@ -39,7 +39,7 @@ def _grouped() -> onnx.ModelProto:
 
 
 def _opened(model: onnx.ModelProto, *, per_layer: bool = False) -> OpenedModel:
-    return open_model(model, NOTHING, silent, form=GraphForm(allowed_ties(allowed=True, per_layer=per_layer)))
+    return open_model(model, NOTHING, silent, Opening(GraphForm(allowed_ties(allowed=True, per_layer=per_layer))))
 
 
 def _cached(result: FoldResult) -> list[int]:

@@ -16,7 +16,7 @@ from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.folding.blocks.drop_request import drop_request
 from onnxfold.folding.blocks.droppable import droppable_blocks
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.open_model import OpenedModel, open_model
+from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.language.residual_branches import residual_blocks, residual_branches
 from onnxfold.progress import silent
 from testing import models
@@ -29,7 +29,7 @@ FAST: dict[str, Any] = {"samples": 4, "cache": None, "verify": False}
 
 
 def _opened(model: onnx.ModelProto) -> OpenedModel:
-    return open_model(model, NOTHING, silent, needs_groups=False)
+    return open_model(model, NOTHING, silent, Opening(needs_groups=False))
 
 
 def _names(model: onnx.ModelProto) -> set[str]:

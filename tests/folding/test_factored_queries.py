@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
-from onnxfold.folding.open_model import open_model
+from onnxfold.folding.open_model import Opening, open_model
 from onnxfold.folding.probes import measured_sensitivities
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
@@ -115,7 +115,7 @@ def test_a_budget_cuts_queries_whose_rank_is_low() -> None:
 def test_queries_of_few_bits_stay() -> None:
     """A factor would have no blocks to be stored in: the file would grow."""
     model = in_few_bits(_low_rank("packed"))
-    opened = open_model(model, {}, silent, form=GraphForm(queries=True))
+    opened = open_model(model, {}, silent, Opening(GraphForm(queries=True)))
     assert opened.blocks
     assert not any(group.is_between_factors for group in opened.scopes[0].analysis.groups)
     assert not any(group.name.endswith("_coordinates") for group in onnxfold.inspect(model))

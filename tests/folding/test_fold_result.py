@@ -7,6 +7,7 @@ from typing import cast
 
 import onnxfold
 from onnxfold.folding.fold_result import FoldResult
+from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport, FoldReport
 from testing import models
@@ -17,7 +18,8 @@ SIZES = "<FoldResult: 1,000 -> 500 parameters, 4.1 KiB -> 2.1 KiB, 50.0% removed
 
 
 def _result(report: FoldReport) -> FoldResult:
-    return FoldResult(cast(GraphView, None), report)
+    view = cast(GraphView, None)
+    return FoldResult(WrittenModel(view, report.after, None), report)
 
 
 def _with_fidelity(*outputs: Fidelity) -> FoldReport:

@@ -39,8 +39,8 @@ def _padded_by_computed_numbers() -> onnx.ModelProto:
 def test_macs_are_known_where_sizes_are_computed_from_constants() -> None:
     model = _padded_by_computed_numbers()
     assert count_macs(load(model)) is None
-    plain = open_model(chain_conv(0), {}, silent, needs_groups=True).size.macs
-    found = open_model(model, {}, silent, needs_groups=True).size.macs
+    plain = open_model(chain_conv(0), {}, silent).size.macs
+    found = open_model(model, {}, silent).size.macs
     assert plain is not None
     assert found is not None
     assert found > plain

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.open_model import open_model
+from onnxfold.folding.open_model import Opening, open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.folding.scopes import GraphForm
@@ -37,7 +37,7 @@ def _model(matrix: NDArray[np.float32]) -> onnx.ModelProto:
 
 
 def _metric(model: onnx.ModelProto) -> NDArray[np.float64]:
-    opened = open_model(model, {}, silent, form=GraphForm(tables=True))
+    opened = open_model(model, {}, silent, Opening(GraphForm(tables=True)))
     inputs = model_inputs(opened.view, "auto", seed=0)
     (graph,) = prepare(opened, find_method("fold-ls"), inputs, 0).graphs
     (metric,) = output_metrics(graph, silent).values()

@@ -42,8 +42,8 @@ def attention(node: NodeContext) -> None:
     equate_heads(node, keys, values)
     share(node, output, keys)
     if flat:
-        node.count(output.axis, attribute="q_num_heads", each=output.size)
-        node.count(keys.axis, attribute="kv_num_heads", each=keys.size)
+        node.count(output.axis, "q_num_heads", each=output.size)
+        node.count(keys.axis, "kv_num_heads", each=keys.size)
     link_per_head(node, [node.input(3)], -3, output)
     link_per_head(node, [node.input(4), node.input(5), node.output(1), node.output(2)], 1, keys)
     link_per_head(node, [node.output(3)], 1, output)
@@ -70,8 +70,8 @@ def grouped_query_attention(node: NodeContext) -> None:
     equate_heads(node, queries, output)
     equate_heads(node, keys, values)
     share(node, output, keys)
-    node.count(output.axis, attribute="num_heads", each=output.size)
-    node.count(keys.axis, attribute="kv_num_heads", start=keys.start, stop=keys.stop, each=keys.size)
+    node.count(output.axis, "num_heads", each=output.size)
+    node.count(keys.axis, "kv_num_heads", start=keys.start, stop=keys.stop, each=keys.size)
     link_per_head(node, [node.input(3), node.input(4), node.output(1), node.output(2)], 1, keys)
     link_per_head(node, [node.input(10), node.output(3)], 1, output)
     link_per_head(node, [node.input(11)], 0, output)
@@ -96,7 +96,7 @@ def multi_head_attention(node: NodeContext) -> None:
         if node.rank(tensor) not in _BY_RANK:
             raise CannotDeclareError("queries, keys and values in one tensor of five axes are not followed")
         equate_heads(node, heads_on(node, tensor, _BY_RANK[node.rank(tensor)], count), output)
-    node.count(output.axis, attribute="num_heads", each=output.size)
+    node.count(output.axis, "num_heads", each=output.size)
     link_per_head(node, [node.input(5), node.input(6), node.input(7), *node.outputs[1:]], 1, output)
     if node.input(3):
         _link_bias(node, output)
@@ -157,9 +157,9 @@ def self_attention(node: NodeContext) -> None:
         hold(node, part, Role.PRODUCER, output)
         if bias:
             hold(node, Heads(Axis(bias, 0), count, part.size, start), Role.BIAS, output)
-        node.count(part.axis, attribute="qkv_hidden_sizes", element=element, start=start, stop=part.stop)
+        node.count(part.axis, "qkv_hidden_sizes", element=element, start=start, stop=part.stop)
         start = part.stop
-    node.count(output.axis, attribute="num_heads", each=output.size)
+    node.count(output.axis, "num_heads", each=output.size)
     link_per_head(node, [node.input(4), node.output(1)], 2, output)
     link_per_head(node, [node.input(5)], 1, output)
 
@@ -199,4 +199,4 @@ def _turn_heads(node: NodeContext, cosines: str) -> None:
     heads = heads_on(node, y, -1, count)
     equate_heads(node, heads_on(node, x, -1, count), heads)
     if node.integer("num_heads", 0):
-        node.count(heads.axis, attribute="num_heads", each=heads.size)
+        node.count(heads.axis, "num_heads", each=heads.size)

@@ -15,22 +15,18 @@ def convolution(node: NodeContext) -> Linear:
     if not node.is_weight(w):
         return Linear(products)
     depthwise = node.rank(w) > 2 and node.shape(w)[1] == 1
-    parts = node.integer("group", 1)
-    return Linear(
-        products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node), convolved_parts=parts
-    )
+    return Linear(products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node))
 
 
-def _window(node: NodeContext) -> Window | None:
-    """Return the window that a position reads; None where padding is chosen at run time."""
+def _window(node: NodeContext) -> Window:
+    """Return the window that a position reads."""
     mode = node.text("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID", ""):
-        return None
     kernel = tuple(d or 0 for d in node.shape(node.input(1))[2:])
     ones, zeros = [1] * len(kernel), [0] * len(kernel)
-    pads = node.integers("pads", zeros * 2)[: len(kernel)] if mode != "VALID" else zeros
-    strides, dilations = (node.integers(name, ones) for name in ("strides", "dilations"))
-    return Window(kernel, tuple(strides), tuple(dilations), tuple(pads), node.integer("group", 1))
+    pads = tuple(zeros) if mode == "VALID" else tuple(node.integers("pads", zeros * 2)[: len(kernel)])
+    strides, dilations = (tuple(node.integers(name, ones)) for name in ("strides", "dilations"))
+    known = mode in ("NOTSET", "VALID", "")
+    return Window(kernel, strides, dilations, pads if known else (), node.integer("group", 1))
 
 
 @channel_rule("Conv", mixes="a convolution mixes neighbouring positions of its spatial axes", computes=convolution)
@@ -55,7 +51,7 @@ def conv(node: NodeContext) -> None:
     elif in_per_group == 1:
         multiplier = out_channels // group
         node.link(channels_in, channels_out, np.repeat(np.arange(group), multiplier))
-        node.count(channels_in, attribute="group")
+        node.count(channels_in, "group")
     else:
         node.use(node.axis(w, 1, blocks=group), Role.CONSUMER, channels_in)
         node.equal_blocks(channels_in, group)
@@ -108,7 +104,7 @@ def conv_transpose(node: NodeContext) -> None:
     elif group == in_channels:
         node.use(node.axis(w, 0), Role.PRODUCER, channels_in)
         node.link(channels_in, channels_out, np.repeat(np.arange(group), out_per_group))
-        node.count(channels_in, attribute="group")
+        node.count(channels_in, "group")
     else:
         node.use(node.axis(w, 0), Role.CONSUMER, channels_in)
         node.use(node.axis(w, 1, blocks=group), Role.PRODUCER, channels_out)
@@ -166,7 +162,7 @@ def resize(node: NodeContext) -> None:
                 continue
             node.link(source, result)
             if sizes is not None:
-                node.count(result, input_index=3, element=axes.index(axis))
+                node.count(result, 3, element=axes.index(axis))
 
 
 def _link_unscaled(node: NodeContext, scales: object, axes: list[int] | None = None) -> None:

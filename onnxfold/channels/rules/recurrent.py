@@ -44,7 +44,7 @@ def recurrent(node: NodeContext) -> None:
             node.use(node.axis(tensor, -1), Role.PARAMETER, anchor)
         else:
             node.link(anchor, node.axis(tensor, -1))
-    node.count(anchor, attribute="hidden_size")
+    node.count(anchor, "hidden_size")
     if node.output(0):
         source, target = (0, 0) if batch_first else (1, 2)
         node.link(node.axis(x, source), node.axis(node.output(0), target))

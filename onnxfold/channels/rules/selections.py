@@ -30,16 +30,16 @@ def concat(node: NodeContext) -> None:
 @channel_rule("Split", since=1, carries=True)
 def split_attribute(node: NodeContext) -> None:
     """Sizes are an attribute before opset 13."""
-    _split(node, {"attribute": "split"})
+    _split(node, "split")
 
 
 @channel_rule("Split", since=13, carries=True)
 def split_input(node: NodeContext) -> None:
     """Sizes are input 1."""
-    _split(node, {"input_index": 1})
+    _split(node, 1)
 
 
-def _split(node: NodeContext, target: dict[str, object]) -> None:
+def _split(node: NodeContext, sizes: str | int) -> None:
     """Outputs are consecutive ranges of the axis; each size counts its own output."""
     x = node.input(0)
     axis = node.integer("axis", 0) % node.rank(x)
@@ -52,7 +52,7 @@ def _split(node: NodeContext, target: dict[str, object]) -> None:
         node.link(source, node.axis(y, axis), np.arange(offset, offset + width), None)
         node.rotatable_in_heads(source)
         node.rotatable_in_heads(node.axis(y, axis))
-        node.count(node.axis(y, axis), element=element, **target)  # type: ignore[arg-type]
+        node.count(node.axis(y, axis), sizes, element=element)
         offset += width
 
 
@@ -100,8 +100,7 @@ def _slice(
         node.rotatable_in_heads(source)
         node.rotatable_in_heads(result)
         for index, bound, name in ((1, first, "starts"), (2, last, "ends")):
-            target = {"input_index": index} if as_input else {"attribute": name}
-            node.count(source, start=0, stop=bound, element=element, **target)
+            node.count(source, index if as_input else name, stop=bound, element=element)
 
 
 @channel_rule("Gather", mixes="it picks single positions of this axis", carries=True)
@@ -149,7 +148,7 @@ _PADS = "it pads this axis with values of other positions"
 @channel_rule("Pad", since=1, mixes=_PADS)
 def pad_attribute(node: NodeContext) -> None:
     """Amounts are an attribute before opset 11."""
-    _pad(node, node.integers("pads"), attribute="pads")
+    _pad(node, node.integers("pads"), "pads")
 
 
 @channel_rule("Pad", since=11, mixes=_PADS)
@@ -158,14 +157,14 @@ def pad_input(node: NodeContext) -> None:
     amounts = node.constant_ints(1, "padding")
     rank = node.rank(node.input(0))
     if not node.input(3):
-        _pad(node, amounts, input_index=1)
+        _pad(node, amounts, 1)
         return
     axes = [a % rank for a in node.constant_ints(3, "list of axes")]
     pads = [0] * (2 * rank)
     for i, axis in enumerate(axes):
         pads[axis], pads[axis + rank] = amounts[i], amounts[i + len(axes)]
     places = {axis: i for i, axis in enumerate(axes)}
-    _pad(node, pads, input_index=1, places=places)
+    _pad(node, pads, 1, places)
 
 
 @channel_rule("Crop", mixes="it cuts off positions at the ends of this axis")
@@ -175,14 +174,7 @@ def crop(node: NodeContext) -> None:
         node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
 
 
-def _pad(
-    node: NodeContext,
-    pads: list[int],
-    *,
-    attribute: str = "",
-    input_index: int = -1,
-    places: dict[int, int] | None = None,
-) -> None:
+def _pad(node: NodeContext, pads: list[int], amounts: str | int, places: dict[int, int] | None = None) -> None:
     """Input position i is position begin + i of the result; what is added is constant, hence foldable."""
     x, y = node.input(0), node.output()
     rank = node.rank(x)
@@ -196,15 +188,8 @@ def _pad(
         elif width is not None and before >= 0 and after >= 0 and _mode(node) == "constant":
             node.link(source, result, None, np.arange(before, before + width))
             place = places[axis] if places is not None else axis
-            target = {"attribute": attribute, "input_index": input_index}
-            node.count(result, start=0, stop=before, element=place, **target)  # type: ignore[arg-type]
-            node.count(
-                result,
-                start=before + width,
-                stop=before + width + after,
-                element=place + span,
-                **target,  # type: ignore[arg-type]
-            )
+            node.count(result, amounts, stop=before, element=place)
+            node.count(result, amounts, start=before + width, stop=before + width + after, element=place + span)
 
 
 def _mode(node: NodeContext) -> str:

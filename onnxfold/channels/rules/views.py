@@ -26,7 +26,7 @@ def reshape(node: NodeContext) -> None:
     inferred = [i for i, size in enumerate(target) if size == -1]
     for axis in link_reshape(node, node.input(0), node.output(), inferred):
         if target[axis.axis] > 0:
-            node.count(axis, input_index=1, element=axis.axis, each=axis.blocks)
+            node.count(axis, 1, element=axis.axis, each=axis.blocks)
 
 
 def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()) -> list[Axis]:
@@ -205,7 +205,7 @@ def expand(node: NodeContext) -> None:
         if target is None:
             node.block(result, "its target size is computed at run time")
         elif i <= len(target) and int(target[-i]) != 1:
-            node.count(result, input_index=1, element=len(target) - i)
+            node.count(result, 1, element=len(target) - i)
 
 
 @channel_rule("Tile", mixes="it repeats this axis a number of times that is computed at run time")

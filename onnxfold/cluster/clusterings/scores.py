@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, Computed, no_measure
+from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.features import member_rows
 from onnxfold.cluster.partition import ChannelPartition, check_clusters, select_partition
 from onnxfold.errors import UnsupportedModelError
@@ -118,16 +118,6 @@ def _standardised(scores: Matrix) -> Matrix:
     deviation = float(scores.std())
     result: Matrix = (scores - scores.mean()) / deviation if deviation > 0.0 else np.zeros_like(scores)
     return result
-
-
-class ByScore(Computed):
-    """Channels kept by their score."""
-
-    def __init__(self, group: FoldGroup, scores: Scores, moments: Sequence[ConsumerMoments], cluster: str) -> None:
-        def partition(k: int) -> ChannelPartition:
-            return keep_largest(scores, group, k)
-
-        super().__init__(group, partition, group.size, moments, no_measure, cluster)
 
 
 class ByComparedScore(Candidates):

@@ -13,16 +13,17 @@ from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
 class BeforeFold:
     """The facts about the model before the fold that the report and the folder of a result need."""
 
+    start: float  # when the work began, by the performance counter
     dropped: Dropped  # what was dropped, and the model that is left
     network: list[DrawnNode]  # its main graph as a picture
     heads: Heads | None  # heads in its caches; None where caches stay as they are
 
     @classmethod
-    def of(cls, dropped: Dropped) -> "BeforeFold":
+    def of(cls, dropped: Dropped, start: float) -> "BeforeFold":
         """Return the facts about a model that its fold changes."""
         opened, config = dropped.task.opened, dropped.task.config
         network = draw_network(opened.scopes[0].analysed, opened.scopes[0].analysis.groups)
-        return cls(dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
+        return cls(start, dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
 
     def update_folder(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
         """Return a folder whose copy states the new sizes of the caches, and notes on them."""

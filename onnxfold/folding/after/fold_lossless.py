@@ -8,7 +8,7 @@ from onnxfold.budget.width_request import WidthRequest
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folding.after.lossless import may_shrink
-from onnxfold.folding.fold_model import FoldedModel, fold_model
+from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import load
@@ -30,9 +30,9 @@ def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     pairs = [pair for graph in prepared.graphs for pair in zip(graph.groups, graph.lossless, strict=True)]
     widths = [width if may_shrink(group, config.keep) else group.size for group, width in pairs]
     folded = fold_model(prepared, replace(request, widths=widths), config, task.progress)
-    if folded.after.parameters < folded.before.parameters:
+    if folded.size.parameters < opened.size.parameters:
         return folded
-    return replace(folded, view=load(opened.source), after=opened.size, blocks=(), notes=(_NOTHING,))
+    return replace(folded, view=load(opened.source), size=opened.size, blocks=(), decision=Decision((_NOTHING,)))
 
 
 def require_lossless(checked: VerificationResult, view: GraphView) -> None:

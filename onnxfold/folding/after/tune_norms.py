@@ -8,14 +8,13 @@ the norms stay as they are.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
-from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import Session, in_batches, sample_count
@@ -66,14 +65,14 @@ def require_tunable(view: GraphView) -> None:
 
 
 def train_norms(
-    folded: FoldedModel, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
-) -> FoldedModel:
-    """Return a folded model, its norms trained in place where that is requested."""
+    view: GraphView, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
+) -> TuningRecord | None:
+    """Train the norms of a folded model, in place, where that is requested."""
     if not config.tune_norms:
-        return folded
+        return None
     if data.inputs is None:
         raise VerificationError(f"norms are tuned on inputs, and the network cannot be run: {' '.join(data.notes)}")
-    return replace(folded, tuning=tune_norms(folded.view, original, data.inputs, config.seed, progress))
+    return tune_norms(view, original, data.inputs, config.seed, progress)
 
 
 def tune_norms(

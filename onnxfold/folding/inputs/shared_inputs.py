@@ -4,7 +4,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.folders import takes_folders
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs, generates
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.open_model import open_model
+from onnxfold.folding.open_model import Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
@@ -16,5 +16,6 @@ def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = si
     """Return the inputs that all folds of a model with the same seed, kind of inputs and data read."""
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     with memory_limit(config.max_memory):
-        opened = open_model(model, config.input_shapes, progress, needs_groups=False, sizes=generates(config))
+        opening = Opening(needs_groups=False, sizes=generates(config))
+        opened = open_model(model, config.input_shapes, progress, opening)
         return choose_inputs(opened, config, chosen, progress, needed=True)

@@ -155,7 +155,7 @@ def remove_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> Fol
     """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
     if networks is None or not BlocksToGroups(networks.count)(folded.view).modified:
         return folded
-    return replace(folded, after=size_of(folded.view))
+    return replace(folded, size=size_of(folded.view))
 
 
 def _name_classes(graph: JoinedGraph, models: Sequence[ModelLike], labels: Sequence[str]) -> None:

@@ -1,14 +1,14 @@
 """Search for the smallest model that keeps an agreement or an accuracy: folds of one prepared model, by bisection."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
-from onnxfold.folding.fold_model import FoldedModel, fold_model
+from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.open_model import OpenedModel
@@ -30,14 +30,6 @@ _RESOLUTION = 0.016
 _APART = 1 << 32
 #: Inputs and answers that are kept to decide on.
 _KEPT_BYTES = 512 << 20
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """A fold for which the criterion holds."""
-
-    sparsity: float
-    judgement: Judgement
 
 
 def smallest_request(task: FoldTask) -> WidthRequest:
@@ -101,11 +93,11 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     criterion, seen = find_criterion(task.opened, data, config)
     prepared = task.prepared(seen, chooses=request.widths is None)
 
-    def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
+    def fold(sparsity: float, model: PreparedModel, decision: Decision = Decision()) -> FoldedModel:  # noqa: B008
         at = _task_at(task, sparsity)
-        return fold_model(model, at.request(may_keep_all=True), at.config, progress)
+        return fold_model(model, at.request(may_keep_all=True), at.config, progress, decision)
 
-    best: _Kept | None = None
+    best: tuple[float, Judgement] | None = None
     bracket = Bracket(0.0, _MOST, criterion.allowance)
     tried, reached = LEAST, ""
     unfolded: NothingToFoldError | None = None
@@ -122,7 +114,7 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
             judgement = criterion.judge(written.view)
             tried, reached = sparsity, judgement.reached
             if judgement.holds:
-                best, bracket = _Kept(sparsity, judgement), bracket.kept_at(sparsity, judgement.margin)
+                best, bracket = (sparsity, judgement), bracket.kept_at(sparsity, judgement.margin)
             else:
                 bracket = bracket.lost_at(sparsity, -judgement.margin)
         if bracket.high <= LEAST:
@@ -131,9 +123,10 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
         raise unfolded
     if best is None:
         raise BudgetError(criterion.refusal(tried, reached or "not known"))
-    note = f"{best.judgement.summary} at sparsity {best.sparsity:.3f}"
-    smallest = fold(best.sparsity, prepared)
-    return replace(smallest, config=config, accuracy=best.judgement.accuracy, notes=(note,))
+    sparsity, judgement = best
+    decision = Decision((f"{judgement.summary} at sparsity {sparsity:.3f}",), judgement.accuracy)
+    smallest = fold(sparsity, prepared, decision)
+    return replace(smallest, config=config)  # its model says at which sparsity it was folded
 
 
 def _task_at(task: FoldTask, sparsity: float) -> FoldTask:

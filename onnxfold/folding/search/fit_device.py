@@ -17,7 +17,7 @@ from onnxfold.budget.requests import tightest
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError
-from onnxfold.folding.fold_model import FoldedModel, fold_model
+from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.methods import find_method
@@ -94,7 +94,7 @@ class DeviceFit:
         reason = misfit(need, self._board)
         if reason:
             raise BudgetError(f"the folded model for {self._board.name} {reason}")
-        return replace(folded, notes=(*folded.notes, _describe_need(need, self._board)))
+        return replace(folded, decision=Decision((_describe_need(need, self._board),)))
 
     def _widest(self, task: FoldTask, losses: Sequence[Matrix]) -> tuple[WidthRequest | None, str]:
         """Return the request with the widest widths that were tried and fit; without one, why the last do not."""

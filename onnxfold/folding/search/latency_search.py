@@ -12,7 +12,7 @@ from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.config.quantities import LatencyLimit, parse_latency
 from onnxfold.errors import BudgetError, NothingToFoldError, NotMeasurableError
-from onnxfold.folding.fold_model import FoldedModel, fold_model
+from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.methods import find_method
@@ -158,13 +158,12 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
             "the limit, or run 'onnxfold inspect --latency' to see where the time goes"
         )
     request = replace(task, config=best.config).request()
-    folded = fold_model(prepared, request, best.config, progress)
     note = (
         f"a latency of {_load_text(best, limit)} was measured for the limit of {config.max_latency}, between "
         f"{' and '.join(_amount(load, limit) for load in (best.low, best.high))} with a confidence of 95 %: "
         f"{best.timing.rounds} rounds in turn with the input"
     )
-    return replace(folded, notes=(note,))
+    return fold_model(prepared, request, best.config, progress, Decision((note,)))
 
 
 def _measure_fold(timer: Timer, view: GraphView, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -35,25 +36,32 @@ ModelLike = str | Path | ModelProto
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def blames_broken_files(function: F) -> F:
-    """Explain what a function of a model stumbles over by the model, if onnx's checker rejects it.
+@contextmanager
+def blame_broken_file(model: ModelLike) -> Iterator[None]:
+    """Explain what work on a model stumbles over by the model, if onnx's checker rejects it.
 
     Models that the checker rejects are worked on all the same, because onnxruntime runs many of them.
     """
+    try:
+        with np.errstate(all="ignore"):  # values that are not finite are searched, and reported by name
+            yield
+    except OnnxFoldError:
+        raise
+    except Exception as error:
+        problem = checker_problem(model)
+        if not problem:
+            raise
+        label = "the given ModelProto" if isinstance(model, ModelProto) else f"'{model}'"
+        raise ModelLoadError(f"{label} is not a valid ONNX model: {problem}") from error
+
+
+def blames_broken_files(function: F) -> F:
+    """Let :func:`blame_broken_file` explain what a function of a model stumbles over."""
 
     @wraps(function)
     def explained(model: ModelLike, *args: Any, **kwargs: Any) -> Any:
-        try:
-            with np.errstate(all="ignore"):  # values that are not finite are searched, and reported by name
-                return function(model, *args, **kwargs)
-        except OnnxFoldError:
-            raise
-        except Exception as error:
-            problem = checker_problem(model)
-            if not problem:
-                raise
-            label = "the given ModelProto" if isinstance(model, ModelProto) else f"'{model}'"
-            raise ModelLoadError(f"{label} is not a valid ONNX model: {problem}") from error
+        with blame_broken_file(model):
+            return function(model, *args, **kwargs)
 
     return cast(F, explained)
 

@@ -166,7 +166,7 @@ def _window(model: onnx.ModelProto) -> Window | None:
     view = load(model)
     operator = linear(view, view.nodes[0])
     assert operator is not None
-    return operator.window
+    return operator.fixed_window
 
 
 @pytest.mark.parametrize("case", CASES)
