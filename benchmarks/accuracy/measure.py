@@ -20,6 +20,7 @@ from onnxfold.errors import OnnxFoldError
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.files.load import load
+from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import model_inputs
 
 #: Training images for the methods that use data.
@@ -176,7 +177,8 @@ class Measurement:
         file = self.cache / f"{network.name}_{kind}_{seed}_{input_fingerprint()}.npz"
         if not file.exists():
             start = time.perf_counter()
-            inputs = model_inputs(view, kind, seconds=math.inf, seed=seed)  # the same whatever else runs
+            request = InputRequest(seconds=math.inf, seed=seed)  # the same whatever else runs
+            inputs = model_inputs(view, kind, requested=request)
             images = inputs.images if inputs.kind == "deep-inversion" else None
             # Networks that read vectors are inverted too.
             if images is None and inputs.kind == "deep-inversion":

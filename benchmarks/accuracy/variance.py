@@ -24,6 +24,8 @@ from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.graph.files.save import to_model
+from onnxfold.inputs.given_samples import UserSources
+from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.progress import silent
 
@@ -54,7 +56,8 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
     inputs: ModelInputs | None = None
     if method.needs_inputs or config.is_global:
         kind = config.inputs if config.inputs != "auto" else method.inputs
-        inputs = model_inputs(scope.view, kind, config.calibration, seconds=math.inf, seed=config.seed)
+        request = InputRequest(seconds=math.inf, seed=config.seed)
+        inputs = model_inputs(scope.view, kind, UserSources(config.calibration), request)
     prepared = prepare(opened, method, inputs, config.seed)
     request = request_widths(opened, config, method)
     prepared = with_candidates(prepared, silent) if request.widths is None else prepared

@@ -142,7 +142,7 @@ def _held_out_text(
     source = TokenSource(view, interface, texts.writer, texts.tokenizer, _OTHER_SEED + seed)
     # Told as the stages of the fold are, this would look as if it began anew.
     text, _ = source.make_text(
-        InputRequest(), seed=_OTHER_SEED + seed, cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
+        InputRequest(seed=_OTHER_SEED + seed), cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
         progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
     )  # fmt: skip
     return HeldOutFeeds(len(text.ids), tuple(source.batches(text.ids)), text.kind)

@@ -67,7 +67,7 @@ class GroupTasks:
             with_deviation=prepared.repair.units.keeps_deviation,
             # Inner channels of language models are products of gates, which means of factors say little of.
             merges=inputs is None or not inputs.are_tokens,
-            words=None if inputs is None else inputs.words,
+            words=None if inputs is None else inputs.tokens.words,
         )
 
 

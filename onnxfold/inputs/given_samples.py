@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from onnxfold.config.pixels import PixelScale
+from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
@@ -16,6 +17,20 @@ from onnxfold.inputs.tokens.interface import TokenInterface
 
 #: Types that may hold samples.
 Given = str | PathLike[str] | Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class UserSources:
+    """Files and arrays that a user gives beside a model."""
+
+    samples: Given | None = None  # what a network is run on; None to generate inputs
+    scale: PixelScale | None = None  # how pixels of a folder of images become inputs
+    source: ModelLike | None = None  # the model that onnxruntime runs
+    tokenizer: str | PathLike[str] | None = None
+    adds_text: bool = False  # whether a language model writes texts of its own between the samples
+
+
+NO_SOURCES = UserSources()
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,6 +50,7 @@ class InputRequest:
     seconds: float | None = None  # most seconds to generate them in; without them, no clock is looked at
     #: Steps of an inversion, for every batch or for all, without regard to their cost; empty where the cost decides.
     steps: tuple[int, ...] = ()
+    seed: int = 0
 
     @property
     def ceiling(self) -> float:
@@ -140,10 +141,9 @@ def planned_inversion(
     return count, replace(settings, steps=settings.steps.limited(most)), notes
 
 
-def too_long(samples: int, cost: float, requested: InputRequest, *, has_statistics: bool) -> str:
-    """Return why an inversion is not the default; '' if its counted cost fits into the time."""
-    count, _, _ = planned_inversion(samples, cost, requested, has_statistics=has_statistics)
-    seconds = cost * count * _FEWEST_STEPS / _INVERTED_PER_SECOND
+def too_long(inverted: int, cost: float, requested: InputRequest) -> str:
+    """Return why an inversion of so many samples is not the default; '' if its counted cost fits into the time."""
+    seconds = cost * inverted * _FEWEST_STEPS / _INVERTED_PER_SECOND
     if seconds <= requested.ceiling or requested.steps:
         return ""
     cost_text = f"deep inversion would take about {show_seconds(seconds)} on two cores"

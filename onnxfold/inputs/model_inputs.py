@@ -1,10 +1,9 @@
 """The choice of inputs to run a network on, with the reason."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 
 import numpy as np
 
@@ -13,25 +12,33 @@ from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
-from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
-from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
-from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
+from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder, text_file
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
-from onnxfold.inputs.inversion.cut_note import cut_note
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
+from onnxfold.inputs.inversion.settings import InversionSettings
 from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
-from onnxfold.inputs.own_text import with_own_text
 from onnxfold.inputs.parted import quarters, split_samples
-from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, SampleKind
+from onnxfold.inputs.sample_kinds import (
+    DATA,
+    DOUBT_OF_TEXT,
+    INVERTED,
+    LEAVES,
+    NOISE,
+    SAMPLE_KINDS,
+    WRITTEN,
+    SampleKind,
+)
 from onnxfold.inputs.token_inputs import TokenSource
-from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_plan import planned_beside
 from onnxfold.inputs.tokens.token_text import TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
@@ -39,6 +46,7 @@ from onnxfold.statistics.observe import FitRules
 from onnxfold.statistics.shrinkage import NO_DOUBT
 
 _BATCH = 64
+_USUAL = InputRequest()
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
 
@@ -54,14 +62,12 @@ class ModelInputs:
     steps: tuple[int, ...] = ()  # inversion steps of every batch; as a request they give the same inputs again
     cut: bool = False  # whether the time limit stopped an inversion
     notes: tuple[str, ...] = ()  # limits that reduced the request
-    short: dict[str, Array] | None = None  # A batch of a few short sequences, of a language model
-    answers: TokenAnswers | None = None  # facts about the outputs of a language model; None for other networks
-    words: Matrix | None = None  # how common every token is, of a language model
+    tokens: TokenFacts = field(default_factory=TokenFacts)
     held_out: Batches = field(default_factory=list)  # batches of a user's samples that no fold is shown
 
     def few_samples(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones."""
-        return self._first_samples(samples) if self.short is None else self.short
+        return self._first_samples(samples) if self.tokens.short is None else self.tokens.short
 
     def _first_samples(self, samples: int) -> dict[str, Array]:
         first = self.batches[0]
@@ -70,12 +76,12 @@ class ModelInputs:
     @property
     def are_tokens(self) -> bool:
         """Whether they are those of a language model."""
-        return self.answers is not None
+        return self.tokens.answers is not None
 
     @property
     def continues_text(self) -> bool:
         """Whether the network continues texts, of which these are some."""
-        return self.answers is not None and self.answers.continue_text
+        return self.tokens.answers is not None and self.tokens.answers.continue_text
 
     @property
     def front(self) -> Batches:
@@ -121,17 +127,17 @@ class ModelInputs:
         name = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
         return None if name is None else np.concatenate([batch[name] for batch in self.batches])
 
-    def to_keep(self) -> KeptInputs:
-        """Return them as they lie in the cache; what limited the request is found anew."""
-        facts = {"kind": self.kind, "reason": self.reason, "steps": list(self.steps), "notes": list(self.notes)}
-        return KeptInputs(self.batches, facts)
+    def renamed(self, names: Mapping[str, str]) -> "ModelInputs":
+        """Return the same inputs under other names, for a model whose interface changed; those without one go."""
 
-    @classmethod
-    def from_kept(cls, kept: KeptInputs, *, fixed_batch: bool) -> "ModelInputs":
-        """Return inputs from the cache."""
-        facts = kept.facts
-        steps, notes = tuple(facts["steps"]), tuple(facts["notes"])
-        return cls(kept.batches, facts["kind"], facts["reason"], fixed_batch, steps, notes=notes)
+        def batch(values: dict[str, Array]) -> dict[str, Array]:
+            return {new: array for name, array in values.items() if (new := names.get(name, name))}
+
+        short, answers = self.tokens.short, self.tokens.answers
+        if answers is not None:
+            answers = replace(answers, states=tuple(new for name in answers.states if (new := names.get(name, name))))
+        tokens = replace(self.tokens, answers=answers, short=None if short is None else batch(short))
+        return replace(self, batches=[batch(values) for values in self.batches], tokens=tokens)
 
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
         """Return three quarters of the samples, and the last quarter, to be held out; each tells its number."""
@@ -142,8 +148,9 @@ class ModelInputs:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
         cut = len(batches) - max(len(batches) // 4, 1)
         seen, held_out = self._part(batches[:cut], "fitted on"), self._part(batches[cut:], "held out")
-        if self.short is not None:  # the front of all samples
-            seen = replace(seen, short=next(in_batches(self.short, seen.samples)))
+        if self.tokens.short is not None:  # the front of all samples
+            short = next(in_batches(self.tokens.short, seen.samples))
+            seen = replace(seen, tokens=replace(self.tokens, short=short))
         return seen, held_out
 
     def _part(self, batches: Batches, use: str) -> "ModelInputs":
@@ -153,137 +160,140 @@ class ModelInputs:
 def model_inputs(
     view: GraphView,
     kind: str,
-    calibration: Given | None = None,
+    sources: UserSources = NO_SOURCES,
+    requested: InputRequest = _USUAL,
     *,
-    source: ModelLike | None = None,
-    tokenizer: str | PathLike[str] | None = None,
-    scale: PixelScale | None = None,
-    samples: int | None = None,
-    seconds: float | None = None,
-    steps: Sequence[int] = (),
-    seed: int = 0,
-    adds_text: bool = False,
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> ModelInputs:
     """Return the inputs that a network is run on."""
-    interface = token_interface(view)
+    interface, texts = token_interface(view), None
     if interface is not None:
         progress(f"model takes {interface}", 0, 0)
-    texts = None if interface is None else TokenSource(view, interface, source, tokenizer, seed)
-    if calibration is not None:
-        made = _user_inputs(view, calibration, scale, samples, texts)
-        if texts is None or not adds_text:
+        texts = TokenSource(view, interface, sources.source, sources.tokenizer, requested.seed)
+    if sources.samples is not None:
+        made = _user_inputs(view, sources.samples, sources.scale, requested, texts)
+        if texts is None or not sources.adds_text:
             return made
-        return with_own_text(made, texts, InputRequest(seconds=seconds), seed=seed, cache=cache, progress=progress)
+        return with_own_text(made, texts, replace(requested, samples=None, steps=()), cache, progress)
     if kind == DATA:
         raise ConfigError(
             "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
         )
-    start = time.monotonic()
+    generation = _Generation(view, kind, requested, progress)
     progress("generate inputs", 0, 0)
-    if texts is not None and kind != INVERTED:
-        return _token_inputs(texts, kind, InputRequest(samples, seconds, tuple(steps)), seed, cache, progress)
-    cost, requested = forward_cost(view) or sample_cost(view), InputRequest(samples, seconds, tuple(steps))
-    count, notes = planned_samples(view, cost, requested)
-    plan = (
-        kind,
-        requested,
-        seed,
-        count,
-        planned_inversion(count, cost, requested, has_statistics=_has_statistics(view)),
-    )
-    shelf = Shelf(cache or Cache(), view, plan)
-    kept = shelf.find(kinds_of(view), CHECKS_OF_GENERATED)
-    if kept is not None:
-        inputs = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
-    else:
-        inputs = _generate_inputs(view, kind, cost, count, requested, seed, start, progress)
-        if not inputs.cut:
-            shelf.keep(inputs.to_keep())
-    return replace(inputs, notes=notes + inputs.notes)
-
-
-def _token_inputs(
-    texts: TokenSource, kind: str, requested: InputRequest, seed: int, cache: Cache | None, progress: Progress
-) -> ModelInputs:
-    """Return tokens, with all other inputs: never images, whatever is requested."""
+    if texts is None or kind == INVERTED:
+        return generation.kept_or_made(cache or Cache())
+    # Tokens, with all other inputs: never images, whatever is requested.
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
-    text, notes = texts.make_text(requested, seed=seed, cache=cache, any_ids=kind == NOISE, progress=progress)
+    text, notes = texts.make_text(requested, cache=cache, any_ids=kind == NOISE, progress=progress)
     return _text_inputs(texts, text, notes)
 
 
 def _text_inputs(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> ModelInputs:
     """Return a text as inputs of the model."""
-    batches, is_fixed = texts.batches(text.ids), texts.interface.fixed_batch is not None
-    short, answers = texts.short_batch(text.ids, text.kind), texts.answers
-    words = texts.words(text.ids, text.kind)
-    return ModelInputs(
-        batches, text.kind, text.summary, is_fixed, notes=notes, short=short, answers=answers, words=words
-    )
+    batches, facts = texts.batches(text.ids), texts.facts(text.ids, text.kind)
+    is_fixed = texts.interface.fixed_batch is not None
+    return ModelInputs(batches, text.kind, text.summary, is_fixed, notes=notes, tokens=facts)
 
 
-def _generate_inputs(
-    view: GraphView,
-    kind: str,
-    cost: float,
-    count: int,
-    requested: InputRequest,
-    seed: int,
-    start: float,
-    progress: Progress,
-) -> ModelInputs:
-    # Whether it could be inverted takes torch, which takes seconds to import.
-    hindrance = _hindrance(view, cost, count, requested) if kind == "auto" else ""
-    if kind == INVERTED or (kind == "auto" and not hindrance):
-        return _invert_inputs(view, cost, count, requested, seed, start, progress)
-    why = "requested" if kind != "auto" else hindrance
-    if requested.steps:
-        raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
-    shown = kind if kind == NOISE else LEAVES
-    batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
-    return ModelInputs(batches, shown, why, _fixed_batch(view) is not None)
+@dataclass(frozen=True, eq=False)
+class _Generation:
+    """Inputs that are generated for a network without tokens."""
 
+    view: GraphView
+    kind: str
+    requested: InputRequest
+    progress: Progress
+    began: float = field(default_factory=time.monotonic)
 
-def _hindrance(view: GraphView, cost: float, samples: int, requested: InputRequest) -> str:
-    """Return why a network is not inverted by default; '' if inversion is possible within the time."""
-    reason = obstacle(view)
-    if reason:
-        return f"deep inversion is not possible: {reason}"
-    return too_long(samples, cost, requested, has_statistics=_has_statistics(view))
+    @cached_property
+    def cost(self) -> float:
+        """The cost of a sample."""
+        return forward_cost(self.view) or sample_cost(self.view)
 
+    @cached_property
+    def samples(self) -> tuple[int, tuple[str, ...]]:
+        """The number of samples, and notes."""
+        return planned_samples(self.view, self.cost, self.requested)
 
-def _has_statistics(view: GraphView) -> bool:
-    return any(own_statistics(view, node) is not None for node in view.nodes)
+    @cached_property
+    def inversion(self) -> tuple[int, InversionSettings, tuple[str, ...]]:
+        """Number of inverted samples, settings, and notes."""
+        has_statistics = any(own_statistics(self.view, node) is not None for node in self.view.nodes)
+        return planned_inversion(self.samples[0], self.cost, self.requested, has_statistics=has_statistics)
 
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Whether the model takes batches of a fixed size only."""
+        return _fixed_batch(self.view) is not None
 
-def _invert_inputs(
-    view: GraphView, cost: float, samples: int, requested: InputRequest, seed: int, began: float, progress: Progress
-) -> ModelInputs:
-    most, settings, notes = planned_inversion(samples, cost, requested, has_statistics=_has_statistics(view))
-    start = synthetic_inputs(view, samples=most, seed=seed, exactly=requested.samples is not None)
-    if requested.seconds is not None and not requested.steps:
-        settings = replace(settings, seconds=requested.seconds - (time.monotonic() - began))
-    scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
-    begun = [b | {n: s.standard(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in start]
-    done = deep_inversion(standardise(view, scales), begun, seed=seed, settings=settings, progress=progress)
-    inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
-    if done.cut:
-        notes += (cut_note(done, requested),)
-    inverted = ModelInputs(inputs, INVERTED, "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes)
-    if done.final.statistics is not None:
-        was, is_now = done.initial.statistics, done.final.statistics
-        why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-        return replace(inverted, reason=why)
-    count = _count(start)
-    rest = samples - count
-    enough = rest >= (count if requested.samples is None else 1)
-    leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
-    aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
-    aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
-    why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-    return replace(inverted, batches=inputs + leaves, reason=why)
+    def kept_or_made(self, cache: Cache) -> ModelInputs:
+        """Return inputs from the cache, or new ones; what limited the request is computed anew."""
+        count, notes = self.samples
+        shelf = Shelf(cache, self.view, (self.kind, self.requested, count, self.inversion))
+        kept = shelf.find(kinds_of(self.view), CHECKS_OF_GENERATED)
+        if kept is not None:
+            facts = kept.facts
+            inputs = ModelInputs(kept.batches, facts["kind"], facts["reason"], self.is_fixed, tuple(facts["steps"]))
+            return replace(inputs, notes=notes + tuple(facts["notes"]))
+        inputs = self.make()
+        if not inputs.cut:
+            facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
+            shelf.keep(KeptInputs(inputs.batches, facts))
+        return replace(inputs, notes=notes + inputs.notes)
+
+    def make(self) -> ModelInputs:
+        """Return new inputs."""
+        # Whether it could be inverted takes torch, which takes seconds to import.
+        hindrance = self._hindrance() if self.kind == "auto" else ""
+        if self.kind == INVERTED or (self.kind == "auto" and not hindrance):
+            return self._invert()
+        why = "requested" if self.kind != "auto" else hindrance
+        if self.requested.steps:
+            raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
+        shown, count = self.kind if self.kind == NOISE else LEAVES, self.samples[0]
+        batches = synthetic_inputs(self.view, samples=count, seed=self.requested.seed, kind=shown, exactly=True)
+        return ModelInputs(batches, shown, why, self.is_fixed)
+
+    def _hindrance(self) -> str:
+        """Return why a network is not inverted by default; '' if inversion is possible within the time."""
+        reason = obstacle(self.view)
+        if reason:
+            return f"deep inversion is not possible: {reason}"
+        return too_long(self.inversion[0], self.cost, self.requested)
+
+    def _invert(self) -> ModelInputs:
+        view, requested, seed = self.view, self.requested, self.requested.seed
+        most, settings, notes = self.inversion
+        start = synthetic_inputs(view, samples=most, seed=seed, exactly=requested.samples is not None)
+        if requested.seconds is not None and not requested.steps:
+            settings = replace(settings, seconds=requested.seconds - (time.monotonic() - self.began))
+        scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
+        begun = [b | {n: s.standard(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in start]
+        done = deep_inversion(standardise(view, scales), begun, seed=seed, settings=settings, progress=self.progress)
+        inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
+        if done.cut:
+            steps = ",".join(map(str, done.steps_per_batch))
+            notes += (
+                f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "
+                f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; "
+                f"--input-steps {steps} makes them again",
+            )
+        inverted = ModelInputs(inputs, INVERTED, "", self.is_fixed, done.steps_per_batch, done.cut, notes)
+        if done.final.statistics is not None:
+            was, is_now = done.initial.statistics, done.final.statistics
+            why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
+            return replace(inverted, reason=why)
+        count = _count(start)
+        rest = self.samples[0] - count
+        enough = rest >= (count if requested.samples is None else 1)
+        leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
+        aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
+        aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
+        why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
+        return replace(inverted, batches=inputs + leaves, reason=why)
 
 
 def _fixed_batch(view: GraphView) -> int | None:
@@ -295,10 +305,10 @@ def _count(batches: Batches) -> int:
 
 
 def _user_inputs(
-    view: GraphView, calibration: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
+    view: GraphView, calibration: Given, scale: PixelScale | None, requested: InputRequest, texts: TokenSource | None
 ) -> ModelInputs:
     """Return the samples of a user."""
-    path = text_file(calibration)
+    path, samples = text_file(calibration), requested.samples
     if path is not None:
         if texts is None:
             raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
@@ -319,7 +329,45 @@ def _user_inputs(
         reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
         shown = list(in_batches(seen, fixed or together))
         return ModelInputs(shown, DATA, reason, fixed is not None, notes=notes, held_out=apart)
-    batches = list(in_batches(user_samples.arrays, fixed or together))
-    made = ModelInputs(batches, DATA, user_samples.reason, fixed is not None, notes=notes)
-    short = None if ids is None or ids.ndim < 2 else texts.short_batch(ids)
-    return replace(made, short=short, answers=texts.answers, words=None if ids is None else texts.words(ids))
+    batches, facts = list(in_batches(user_samples.arrays, fixed or together)), texts.facts(ids)
+    return ModelInputs(batches, DATA, user_samples.reason, fixed is not None, notes=notes, tokens=facts)
+
+
+def with_own_text(
+    user_inputs: ModelInputs, texts: TokenSource, requested: InputRequest, cache: Cache | None, progress: Progress
+) -> ModelInputs:
+    """Return a user's texts, and between them what the model writes; as they are where it cannot write.
+
+    What is kept of a network is chosen on what it is run on, and a few thousand words have few subjects: of other texts
+    more is lost than where nothing is shown. A quarter of what a model reads is therefore its own, and more of it where
+    little is given.
+    """
+    name = None if texts.interface.ids is None else texts.interface.ids.name
+    arrays = [batch[name] for batch in user_inputs.batches if name in batch]
+    if name is None or not user_inputs.continues_text or any(ids.ndim != 2 for ids in arrays):
+        return user_inputs
+    ids = np.concatenate(arrays)
+    plan = planned_beside(texts.view, texts.interface, ids.shape)
+    if plan is None:
+        return user_inputs
+    text = texts.writer(texts.tokenizer_of()[0]).text(plan, requested, cache=cache, progress=progress)
+    if text.kind != WRITTEN:
+        return user_inputs
+    batches = spread(user_inputs.batches, texts.batches(text.ids))
+    shortest = min(ids.shape[1], text.ids.shape[1])
+    fronts = np.concatenate([batch[name][:, :shortest] for batch in batches])
+    seen = np.concatenate([ids.ravel(), text.ids.ravel()])
+    reason = f"{text.ids.size:,} tokens between them {text.reason}"
+    return replace(
+        user_inputs,
+        batches=batches,
+        reason=f"{user_inputs.reason}; {reason}" if user_inputs.reason else reason,
+        tokens=replace(user_inputs.tokens, short=texts.short_batch(fronts), words=texts.words(seen)),
+    )
+
+
+def spread(batches: Batches, others: Batches) -> Batches:
+    """Return batches with others evenly between them."""
+    places = [(i + 0.5) / len(part) for part in (batches, others) for i in range(len(part))]
+    together = [*batches, *others]
+    return [together[i] for i in np.argsort(places, kind="stable")]

@@ -17,12 +17,12 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import float_values
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.sample_kinds import DATA, SAMPLE_KINDS, WRITTEN
-from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
-from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, TokenPlan, continues_text, planned_tokens
+from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
@@ -59,26 +59,19 @@ class TokenSource:
     seed: int = 0  # seed of inputs that are not made of tokens
 
     def make_text(
-        self, requested: InputRequest, *, seed: int, cache: Cache | None = None, any_ids: bool = False,
-        tokens: int = TOKENS, progress: Progress = silent, beside: object = None,
+        self, requested: InputRequest, *, cache: Cache | None = None, any_ids: bool = False, tokens: int = TOKENS,
+        progress: Progress = silent, beside: object = None,
     ) -> tuple[TokenText, tuple[str, ...]]:  # fmt: skip
         """Return token ids without data, and notes."""
         tokenizer, notes = self.tokenizer_of(beside)
         plan = planned_tokens(self.view, self.interface, requested, tokens=tokens)
-        writer = self._writer(None if any_ids else tokenizer)
+        writer = self.writer(None if any_ids else tokenizer)
         if any_ids:
-            return writer.draw(plan, seed, "requested"), (*notes, *plan.notes)
-        text = writer.text(plan, requested, seed, cache=cache, progress=progress)
-        return text, (*notes, *plan.notes)
+            return writer.draw(plan, requested.seed, "requested"), (*notes, *plan.notes)
+        return writer.text(plan, requested, cache=cache, progress=progress), (*notes, *plan.notes)
 
-    def write(
-        self, plan: TokenPlan, requested: InputRequest, *, seed: int, cache: Cache | None, progress: Progress
-    ) -> TokenText:
-        """Return a text that the model writes, or its substitute where it cannot; arguments as of :meth:`make_text`."""
-        writer = self._writer(self.tokenizer_of()[0])
-        return writer.text(plan, requested, seed, cache=cache, progress=progress)
-
-    def _writer(self, tokenizer: Tokenizer | None) -> TokenWriter:
+    def writer(self, tokenizer: Tokenizer | None) -> TokenWriter:
+        """Return what makes ids for the model."""
         return TokenWriter(self.view, self.interface, self.source, tokenizer, self.others)
 
     def tokenizer_of(self, beside: object = None) -> tuple[Tokenizer | None, tuple[str, ...]]:
@@ -123,11 +116,14 @@ class TokenSource:
         table, are_drawn = self.interface.table, SAMPLE_KINDS[kind].are_words_alone
         return frequencies(ids, table.rows, self.tokenizer_of()[0], are_drawn=are_drawn) if table.is_known else None
 
-    @property
-    def answers(self) -> TokenAnswers:
-        """Facts about the outputs."""
+    def facts(self, ids: Array | None, kind: str = DATA) -> TokenFacts:
+        """Return facts about the model, and about inputs of some ids."""
         known = self.interface.vocabulary if self.interface.table.is_known else 0
-        return TokenAnswers(known, cache_outputs(self.view.output_names), continues_text(self.view, self.interface))
+        continues = continues_text(self.view, self.interface)
+        answers = TokenAnswers(known, cache_outputs(self.view.output_names), continues)
+        if ids is None:
+            return TokenFacts(answers)
+        return TokenFacts(answers, self.short_batch(ids, kind) if ids.ndim > 1 else None, self.words(ids, kind))
 
     def batches(self, ids: Array) -> Batches:
         """Return batches of all inputs."""

@@ -23,9 +23,9 @@ from onnxfold.graph.files import save as save_module
 from onnxfold.graph.files.load import load
 from onnxfold.html_report import render_html
 from onnxfold.inputs.images.synthetic import sample_cost
-from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
 from testing import models
+from testing.inputs import model_inputs
 from testing.language_models import grouped_query_decoder
 from testing.quick import quick_fold
 

@@ -19,7 +19,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
-from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.language import projections
 from onnxfold.language.fitted import QUERIES_ELSEWHERE
 from onnxfold.passes.normalize.pipelines import NORMALIZE
@@ -131,7 +131,7 @@ def test_queries_count_less_in_other_texts(kind: str, factor: float, monkeypatch
     groups = scope.analysis.groups
     feeds = genai_feeds(_low_rank("packed"), batch=1, length=5, past=0)
     probes: dict[int, Any] = dict.fromkeys(range(len(groups)))
-    inputs = ModelInputs([feeds], kind, "", answers=TokenAnswers(WORDS))
+    inputs = ModelInputs([feeds], kind, "", tokens=TokenFacts(TokenAnswers(WORDS)))
     found = measured_sensitivities.measured_sensitivities(scope.analysed, groups, inputs, probes, silent)
     assert found.tolist() == [factor if group.is_between_factors else 1.0 for group in groups]
 

@@ -12,9 +12,9 @@ from onnxfold.folding.open_model import Opening, open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.folding.scopes import GraphForm
-from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.inputs.tokens.answers import divergence
 from onnxfold.progress import silent
+from testing.inputs import model_inputs
 
 WORDS, WIDTH, OUT = 80, 6, 9
 RANDOM = np.random.default_rng(0)

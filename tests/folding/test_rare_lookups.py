@@ -23,7 +23,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
-from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inspection import inspect_model
 from onnxfold.language.fitted import RARE_ELSEWHERE
@@ -169,7 +169,7 @@ def test_a_probe_measures_what_the_fold_does(kind: str, factor: float) -> None:
     (scope,) = open_scopes(load(sentences(ranks=(WIDTH,) * 3)), GraphForm(tables=True, rare=(RARE,)))
     view, groups = scope.analysed, scope.analysis.groups
     words = np.full(WORDS, 1.0 / WORDS)
-    inputs = ModelInputs([IDS], kind, "", answers=TokenAnswers(WORDS), words=words)
+    inputs = ModelInputs([IDS], kind, "", tokens=TokenFacts(TokenAnswers(WORDS), words=words))
     moments = [seen_moments(view, group, (), words) for group in groups]
     (i,) = (i for i, group in enumerate(groups) if group.name == RAREST)
     assert groups[i].is_part

@@ -20,11 +20,11 @@ from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.progress import silent
 from onnxfold.statistics.observe import Observation
 from testing import models
+from testing.inputs import model_inputs
 from testing.quick import quick_fold
 from tests.folding.bodies import choice as with_bodies
 

@@ -13,11 +13,11 @@ from onnx import numpy_helper
 import onnxfold
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.progress import silent
 from onnxfold.torch_graph.norms import norm_weights
 from testing import models
 from testing.genai_models import genai_decoder
+from testing.inputs import model_inputs
 from testing.language_models import decoder, encoder
 
 pytest.importorskip("torch")

@@ -19,8 +19,8 @@ from onnxfold.html_report.command_line import command_line
 from onnxfold.inputs import input_plan
 from onnxfold.inputs.images import image_folder
 from onnxfold.inputs.images.image_folder import FolderImages, read_images
-from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
+from testing.inputs import model_inputs
 from testing.models import chain_conv
 from tests.command_line import onnxfold as command
 

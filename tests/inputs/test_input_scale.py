@@ -17,8 +17,8 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.inputs.images.input_scale import input_scale
 from onnxfold.inputs.images.synthetic import describe_inputs, synthetic_inputs
-from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.inputs.noise import noise_inputs
+from testing.inputs import model_inputs
 from testing.models import chain_conv
 
 LENET = Path(onnxfold.__file__).parent / "data" / "lenet5_2x.onnx"

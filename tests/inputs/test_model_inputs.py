@@ -20,8 +20,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.inversion import deep_inversion
-from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine import memory
+from testing.inputs import model_inputs
 from testing.models import chain_conv, conv1d, mlp, random_input
 
 Array = NDArray[Any]
@@ -344,5 +345,5 @@ def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return count, notes
 
     monkeypatch.setattr("onnxfold.inputs.model_inputs.planned_samples", counted)
-    assert model_inputs(_view(), "auto", samples=4, steps=[1]).samples == 4
+    assert model_inputs(_view(), "auto", samples=4, steps=(1,)).samples == 4
     assert planned == [4]

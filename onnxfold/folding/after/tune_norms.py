@@ -119,12 +119,12 @@ def tune_norms(
 
 def _compared_answers(view: GraphView, inputs: ModelInputs) -> _Answers:
     """Return the output that says most: scores, where there are any."""
-    states = inputs.answers.states if inputs.answers is not None else ()
-    names = [name for name in view.output_names if name not in states]
+    answers = inputs.tokens.answers
+    names = [name for name in view.output_names if answers is None or name not in answers.states]
     for name in names:
         shape = view.shape(name) or (None,)
         classes = shape[-1] or 0
-        if classes > 1 and (inputs.answers.vocabulary == classes if inputs.answers is not None else len(shape) == 2):
+        if classes > 1 and (len(shape) == 2 if answers is None else answers.vocabulary == classes):
             return _Answers(name, True)
     return _Answers(names[0], False)
 

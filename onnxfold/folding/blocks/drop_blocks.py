@@ -17,7 +17,6 @@ from onnxfold.folding.blocks.remove_blocks import caches_read, remove_blocks
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.probes.influence import effects, influences
-from onnxfold.inputs.renamed import renamed_inputs
 from onnxfold.inputs.tokens.cache_layers import layers_left
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.report import DroppedBlock
@@ -52,7 +51,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
         raise VerificationError(f"blocks are chosen by what they do, and the network cannot be run: {why}")
     blocks = [droppable.block for droppable in request.blocks]
     if request.count is None and request.sparsity is None:
-        measured = effects(view, blocks, inputs.few_samples(_SAMPLES), inputs.answers, progress)
+        measured = effects(view, blocks, inputs.few_samples(_SAMPLES), inputs.tokens.answers, progress)
         chosen = fewest_lost(task, request.blocks, measured, inputs)
         records = [_record(request.blocks[i], effect=float(measured[i])) for i in chosen]
     else:
@@ -67,7 +66,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
     if method.drops_blocks or config.only_drops:
         clean_up(opened.scopes[0].copies)(without.view)  # no fold of this graph follows
     notes = (*run_on.notes, *request.notes, *_drop_notes(records, request.sparsity, opened.size.parameters))
-    moved = replace(run_on, inputs=renamed_inputs(inputs, names), notes=notes)
+    moved = replace(run_on, inputs=inputs.renamed(names), notes=notes)
     gone = [name for name, new in names.items() if not new]
     left = layers_left(caches, gone) if any(record.caches for record in records) else None
     return Dropped(replace(task, opened=without), moved, tuple(records), names, left)

@@ -18,6 +18,8 @@ from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_file, require_samples
+from onnxfold.inputs.given_samples import UserSources
+from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.progress import Progress
@@ -57,15 +59,8 @@ def choose_inputs(
         inputs = model_inputs(
             view,
             config.inputs if config.inputs != "auto" else method.inputs,
-            config.calibration,
-            source=opened.source,
-            tokenizer=config.tokenizer,
-            scale=config.pixel_scale,
-            samples=config.samples,
-            seconds=config.input_seconds,
-            steps=config.input_steps,
-            seed=config.seed,
-            adds_text=method.adds_text,
+            UserSources(config.calibration, config.pixel_scale, opened.source, config.tokenizer, method.adds_text),
+            InputRequest(config.samples, config.input_seconds, tuple(config.input_steps), config.seed),
             cache=cache,
             progress=progress,
         )

@@ -34,7 +34,7 @@ def measured_sensitivities(
     count = len(texts) + bool(others)
 
     def walked(walk: int, batch: dict[str, Array], tried: Mapping[int, Probe]) -> Matrix:
-        return sensitivities(view, groups, batch, tried, part_of(progress, walk, count), tokens=inputs.answers)
+        return sensitivities(view, groups, batch, tried, part_of(progress, walk, count), tokens=inputs.tokens.answers)
 
     by_group = walked(0, few, others) if others else np.ones(len(groups))
     if parts:

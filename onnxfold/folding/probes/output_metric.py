@@ -40,14 +40,14 @@ _RIDGE = 1e-3
 def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
     """Return the metric of every group that a table makes, by its number; none where it cannot be measured."""
     inputs, view = prepared.inputs, prepared.scope.analysed
-    if inputs is None or inputs.short is None or inputs.answers is None:
+    if inputs is None or inputs.tokens.short is None or inputs.tokens.answers is None:
         return {}
     metrics: dict[int, Matrix] = {}
     for i, group in enumerate(prepared.groups):
         is_table = group.seam.spare and not group.norms and not group.is_part and not group.is_between_factors
-        if is_table and _is_affordable(view, group, inputs.short):
+        if is_table and _is_affordable(view, group, inputs.tokens.short):
             try:
-                metric = _metric(view, group, inputs.short, inputs.answers, prepared.seed, progress)
+                metric = _metric(view, group, inputs.tokens.short, inputs.tokens.answers, prepared.seed, progress)
             except OnnxFoldError:  # then variances alone decide
                 continue
             if metric is not None:

@@ -20,6 +20,15 @@ class TokenAnswers:
         return 1 < self.vocabulary <= int(values.shape[-1])
 
 
+@dataclass(frozen=True, eq=False)
+class TokenFacts:
+    """Facts about a language model, and about its inputs; nothing is known of other networks."""
+
+    answers: TokenAnswers | None = None  # about the outputs
+    short: dict[str, Array] | None = None  # a batch of a few short sequences
+    words: Matrix | None = None  # how common every token is
+
+
 class Answers:
     """Scores of a network, which those of others are compared with: their logarithms are computed once."""
 

@@ -1,6 +1,6 @@
 """The choice of token ids without data, with the reason: text that the model writes, its tokenizer's prior, or any."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,14 @@ from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.sampling import most_varied
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_readings, affordable_text
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
-from onnxfold.inputs.tokens.written_text import TEMPERATURES, continue_texts, fill_in, reread_texts, sequences_at_once
+from onnxfold.inputs.tokens.written_text import (
+    TEMPERATURES,
+    Writing,
+    continue_texts,
+    fill_in,
+    reread_texts,
+    sequences_at_once,
+)
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 
@@ -63,17 +70,16 @@ class TokenWriter:
     others: Others  # makes inputs that are not made of tokens
 
     def text(
-        self, plan: TokenPlan, requested: InputRequest, seed: int, *, cache: Cache | None = None,
-        progress: Progress = silent,
-    ) -> TokenText:  # fmt: skip
+        self, plan: TokenPlan, requested: InputRequest, *, cache: Cache | None = None, progress: Progress = silent
+    ) -> TokenText:
         """Return ids: what the model writes if it can within the time, else ids by how common they are."""
         known = None if self.tokenizer is None else self.tokenizer.digest
-        shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
+        shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, known))
         ids = InputKind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
         kept = shelf.find({"ids": ids}, {"kind": _KINDS.__contains__, "reason": is_text})
         if kept is not None:
             return TokenText(kept.batches[0]["ids"], kept.facts["kind"], kept.facts["reason"])
-        written = self._write(plan, requested, seed, progress)
+        written = self._write(plan, requested, progress)
         shelf.keep(KeptInputs([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason}))
         return written
 
@@ -88,7 +94,8 @@ class TokenWriter:
             return TokenText(ids, UNIFORM, f"drawn {rows}; {why}")
         return TokenText(ids, PRIOR, f"drawn by their ranks in {self.tokenizer.path.name}; {why}")
 
-    def _write(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
+    def _write(self, plan: TokenPlan, requested: InputRequest, progress: Progress) -> TokenText:
+        seed = requested.seed
         if plan.length <= _FIRST:
             return self.draw(plan, seed, f"sequences of {plan.length} are no text")
         if not self.interface.table.is_known:
@@ -102,14 +109,15 @@ class TokenWriter:
             if not model.caches and not model.scores_every_position:
                 return self.draw(plan, seed, "the model scores whole sequences, so it cannot write")
             if not model.is_causal:
-                return self._fill_in(model, plan, requested, seed, progress)
-            return self._continue(model, plan, requested, seed, progress)
+                return self._fill_in(model, plan, requested, progress)
+            return self._continue(model, plan, requested, progress)
         except (VerificationError, MemoryError, MemoryLimitError) as error:
             return self.draw(plan, seed, f"the model cannot write: {error}")
 
     def _continue(
-        self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
+        self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress
     ) -> TokenText:
+        seed = requested.seed
         temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
         how = f"written by the model at temperatures {temperatures}, one word in {1 / _DRAWN:.0f} drawn by frequency"
         affordable = affordable_text if model.caches else affordable_readings
@@ -118,11 +126,12 @@ class TokenWriter:
             return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
         texts, free = self._draw_starts(self._count_with_spare(whole), plan.length, seed)
+        writing = Writing(model, self._banned, seed, progress)
         if model.caches:
-            ids = continue_texts(model, texts, free, self._banned, seed=seed, progress=progress)
+            ids = continue_texts(writing, texts, free)
         else:
             how = f"{how}, in {most} readings"
-            ids = reread_texts(model, texts, free, most, self._banned, seed=seed, progress=progress)
+            ids = reread_texts(writing, texts, free, most)
         written = most_varied(ids, whole)
         others = self._random((plan.count - whole, plan.length), seed + 2)
         whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
@@ -130,17 +139,14 @@ class TokenWriter:
         if loose and model.scores_every_position:
             free = np.ones((loose, plan.length), bool)
             free[:, 0] = False
-            others[:loose] = reread_texts(
-                model, others[:loose], free, _LOOSE_READINGS, self._banned, seed=seed + 2, progress=progress
-            )
+            others[:loose] = reread_texts(replace(writing, seed=seed + 2), others[:loose], free, _LOOSE_READINGS)
         # In any order, so that samples that are held out are of all kinds.
         mixed = np.random.default_rng([seed, 3]).permutation(np.concatenate([written, others]))
         rest = f"{loose} drawn and read {_LOOSE_READINGS} times, {len(others) - loose} drawn by frequency"
         return TokenText(mixed, WRITTEN, f"{len(written)} sequences {how}, {rest}" if len(others) else how)
 
-    def _fill_in(
-        self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
-    ) -> TokenText:
+    def _fill_in(self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress) -> TokenText:
+        seed = requested.seed
         blank = None if self.tokenizer is None else self.tokenizer.blank
         readings, why = affordable_readings(self.view, plan, requested)
         if blank is None or blank >= self.interface.vocabulary or not readings:
@@ -148,7 +154,7 @@ class TokenWriter:
         starts = self.draw(plan, seed, "").ids
         front, behind = self._frame(plan.length)
         inner = slice(len(front), plan.length - len(behind))
-        ids = fill_in(model, starts, inner, blank, self._banned, seed=seed, progress=progress)
+        ids = fill_in(Writing(model, self._banned, seed, progress), starts, inner, blank)
         return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
 
     def _session(self) -> Session:

@@ -6,6 +6,7 @@ the first k tokens are those that it would have written one by one, and most oth
 network with a masked-language head fills in blanks: a quarter of the positions at a time, each of them twice.
 """
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -27,12 +28,20 @@ _TOGETHER = 512 << 20
 _PARTS, _SWEEPS = 4, 2
 
 
-def continue_texts(
-    model: LanguageModel, texts: Array, written: Array, banned: Array, *, seed: int, progress: Progress = silent
-) -> Array:
+@dataclass(frozen=True, eq=False)
+class Writing:
+    """The model that writes, and how tokens are drawn."""
+
+    model: LanguageModel
+    banned: Array  # which tokens are never drawn
+    seed: int
+    progress: Progress = silent
+
+
+def continue_texts(writing: Writing, texts: Array, written: Array) -> Array:
     """Return sequences that a decoder with caches continues, shape (sequences, length)."""
-    count, length = texts.shape
-    uniform, temperature = _numbers(count, length, seed)
+    model, (count, length) = writing.model, texts.shape
+    uniform, temperature = _numbers(count, length, writing.seed)
     ids = texts.copy()
     first = _first_written(written)
     begin, steps = 0, length - first
@@ -41,34 +50,31 @@ def continue_texts(
         caches: dict[str, Array] = {}
         past, new = 0, ids[part, :first]
         for at in range(first, length):
-            progress(STAGE, begin * steps // count + (at - first) * len(new) // count, steps)
+            writing.progress(STAGE, begin * steps // count + (at - first) * len(new) // count, steps)
             scores, caches = model.step(new, caches, past)
             past += new.shape[1]
-            tokens = draw_tokens(scores, uniform[part, at], temperature[part], banned)
+            tokens = draw_tokens(scores, uniform[part, at], temperature[part], writing.banned)
             ids[part, at] = np.where(written[part, at], tokens, texts[part, at])
             new = ids[part, at : at + 1]
         begin = part.stop
     return ids
 
 
-def reread_texts(
-    model: LanguageModel, texts: Array, written: Array, readings: int, banned: Array, *, seed: int,
-    progress: Progress = silent,
-) -> Array:  # fmt: skip
+def reread_texts(writing: Writing, texts: Array, written: Array, readings: int) -> Array:
     """Return sequences that a decoder without caches writes, shape (sequences, length)."""
-    count, length = texts.shape
-    uniform, temperature = _numbers(count, length, seed)
+    model, (count, length) = writing.model, texts.shape
+    uniform, temperature = _numbers(count, length, writing.seed)
     ids = texts.copy()
     first = _first_written(written)
     for reading in range(readings if first < length else 0):
-        progress(STAGE, reading, readings)
+        writing.progress(STAGE, reading, readings)
         before = ids.copy()
         for part in _parts(model, count, length):
             scores = model.all_scores(before[part])[:, first - 1 : -1]
             rows, places = scores.shape[:2]
             tokens = draw_tokens(
                 scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
-                np.repeat(temperature[part], places), banned,
+                np.repeat(temperature[part], places), writing.banned,
             ).reshape(rows, places)  # fmt: skip
             ids[part, first:] = np.where(written[part, first:], tokens, texts[part, first:])
         if np.array_equal(ids, before):
@@ -76,20 +82,17 @@ def reread_texts(
     return ids
 
 
-def fill_in(
-    model: LanguageModel, starts: Array, inner: slice, blank: int, banned: Array, *, seed: int,
-    progress: Progress = silent,
-) -> Array:  # fmt: skip
+def fill_in(writing: Writing, starts: Array, inner: slice, blank: int) -> Array:
     """Return sequences of tokens that a masked-language head takes for likely, shape (sequences, length)."""
-    count, length = starts.shape
+    model, banned, (count, length) = writing.model, writing.banned, starts.shape
     places = np.arange(length)[inner]
-    random = np.random.default_rng([seed, 1])
+    random = np.random.default_rng([writing.seed, 1])
     ids = starts.copy()
     for sweep in range(_SWEEPS):
-        uniform, temperature = _numbers(count, length, seed + sweep)
+        uniform, temperature = _numbers(count, length, writing.seed + sweep)
         turn = random.permuted(np.broadcast_to(np.arange(len(places)) % _PARTS, (count, len(places))), axis=1)
         for quarter in range(_PARTS):
-            progress(STAGE, sweep * _PARTS + quarter, _SWEEPS * _PARTS)
+            writing.progress(STAGE, sweep * _PARTS + quarter, _SWEEPS * _PARTS)
             hidden = np.zeros(ids.shape, bool)
             hidden[:, places] = turn == quarter
             shown = np.where(hidden, blank, ids)

@@ -17,7 +17,7 @@ from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.feeds import cache_of, token_feeds, whole_feeds
 from onnxfold.inputs.tokens.interface import Purpose, interface_of, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel, no_others
-from onnxfold.inputs.tokens.written_text import continue_texts
+from onnxfold.inputs.tokens.written_text import Writing, continue_texts
 from onnxfold.progress import ProgressBar
 from testing.genai_models import LONGEST, Kind, genai_decoder
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
@@ -205,7 +205,7 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Footprint, "of", counted)
     model.require_memory(4, 20)
     written = np.arange(20) >= 2
-    continue_texts(model, np.zeros((4, 20), np.int64), np.tile(written, (4, 1)), np.zeros(WORDS, bool), seed=0)
+    continue_texts(Writing(model, np.zeros(WORDS, bool), 0), np.zeros((4, 20), np.int64), np.tile(written, (4, 1)))
     assert len(asked) == 1
     model.all_scores(np.zeros((4, 40), np.int64))
     assert len(asked) == 2

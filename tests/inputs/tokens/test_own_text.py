@@ -15,11 +15,11 @@ import onnxfold.machine.memory as machine_memory
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import load
 from onnxfold.inputs import kept_inputs
-from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
-from onnxfold.inputs.own_text import spread
+from onnxfold.inputs.model_inputs import ModelInputs, spread
 from onnxfold.inputs.tokens import token_plan, written_text
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, planned_beside
+from testing.inputs import model_inputs
 from testing.language_models import WORDS, decoder, encoder
 
 IDS = np.random.default_rng(0).integers(0, WORDS, (21, 40))
@@ -50,9 +50,9 @@ def test_a_third_as_many_stand_between_the_given_ones(monkeypatch: pytest.Monkey
     assert inputs.samples == 28
     # All other inputs fit the ids, and words are as common as in both.
     assert {len(batch["attention_mask"]) == len(batch["input_ids"]) for batch in inputs.batches} == {True}
-    assert inputs.words is not None
+    assert inputs.tokens.words is not None
     counted = np.bincount(_ids(inputs).ravel(), minlength=WORDS)
-    assert np.corrcoef(counted, inputs.words)[0, 1] > 0.99
+    assert np.corrcoef(counted, inputs.tokens.words)[0, 1] > 0.99
 
 
 def test_batches_are_evenly_between_others() -> None:

@@ -11,10 +11,11 @@ import pytest
 from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.graph.files.load import load
 from onnxfold.inputs import token_inputs
-from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens import token_plan
 from onnxfold.inputs.tokens.interface import token_interface
+from testing.inputs import model_inputs
 from testing.language_models import decoder, encoder, write_tokenizer
 
 

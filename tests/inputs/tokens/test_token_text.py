@@ -20,14 +20,16 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens import token_plan, written_text
-from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.sampling import draw_tokens, most_varied
 from onnxfold.inputs.tokens.token_plan import planned_tokens
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
+from onnxfold.inputs.tokens.written_text import Writing
+from testing.inputs import model_inputs
 from testing.language_models import SPECIAL, WORDS, decoder, encoder, grouped_query_decoder, write_tokenizer
 
 NO_BANS = np.zeros(WORDS, bool)
@@ -75,7 +77,7 @@ def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelPr
     """With its cache, token by token: the same as from one run over the whole text, and as its temperature says."""
     model = _model(proto)
     texts, free = _begun(4, 12)
-    ids = written_text.continue_texts(model, texts, free, NO_BANS, seed=3)
+    ids = written_text.continue_texts(Writing(model, NO_BANS, 3), texts, free)
     scores = model.all_scores(ids)
     uniform, temperature = written_text._numbers(4, 12, 3)
     for at in range(2, 12):
@@ -87,14 +89,14 @@ def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelPr
 def test_rereading_gives_what_is_written_one_by_one() -> None:
     """Of the same weights without a past; and after k readings, k tokens are right."""
     texts, free = _begun(4, 10)
-    written = written_text.continue_texts(_model(decoder()), texts, free, NO_BANS, seed=3)
+    written = written_text.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, free)
     without = _model(decoder(past=False))
-    assert np.array_equal(written_text.reread_texts(without, texts, free, 10, NO_BANS, seed=3), written)
-    some = written_text.reread_texts(without, texts, free, 3, NO_BANS, seed=3)
+    assert np.array_equal(written_text.reread_texts(Writing(without, NO_BANS, 3), texts, free, 10), written)
+    some = written_text.reread_texts(Writing(without, NO_BANS, 3), texts, free, 3)
     assert np.array_equal(some[:, :5], written[:, :5])
     nothing = np.zeros_like(free)
-    assert np.array_equal(written_text.reread_texts(without, texts, nothing, 3, NO_BANS, seed=3), texts)
-    assert np.array_equal(written_text.continue_texts(_model(decoder()), texts, nothing, NO_BANS, seed=3), texts)
+    assert np.array_equal(written_text.reread_texts(Writing(without, NO_BANS, 3), texts, nothing, 3), texts)
+    assert np.array_equal(written_text.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, nothing), texts)
 
 
 def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
@@ -104,7 +106,7 @@ def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
     banned = NO_BANS.copy()
     banned[:2] = True
     starts = np.full((5, 16), 1)
-    ids = written_text.fill_in(model, starts, slice(1, 15), 1, banned, seed=0)
+    ids = written_text.fill_in(Writing(model, banned, 0), starts, slice(1, 15), 1)
     assert (ids[:, [0, -1]] == 1).all()
     assert (ids[:, 1:-1] >= 2).all()
     assert len(np.unique(ids)) > 10
@@ -141,7 +143,7 @@ def test_text_is_mixed_with_other_words(folder: Path, monkeypatch: pytest.Monkey
     assert "5 sequences written by the model" in inputs.reason
     assert "3 drawn and read 3 times, 2 drawn by frequency" in inputs.reason
     assert _ids(inputs).shape == (10, 128)
-    assert inputs.answers == TokenAnswers(WORDS, ("present.0.key", "present.0.value"), continue_text=True)
+    assert inputs.tokens.answers == TokenAnswers(WORDS, ("present.0.key", "present.0.value"), continue_text=True)
     assert inputs.continues_text
     assert not _inputs(folder / "encoder.onnx", samples=1).continues_text
     assert inputs.fit_rules.doubt.part > _inputs(folder / "encoder.onnx", samples=1).fit_rules.doubt.part > 0.0
@@ -380,6 +382,6 @@ def test_sequences_beside_images_are_no_more_than_images() -> None:
 def test_the_front_of_embedded_tokens_is_counted_in_positions() -> None:
     """A model that reads vectors may have no input of two axes."""
     batches = [{"inputs_embeds": np.zeros((16, 256, 8), np.float32)} for _ in range(5)]
-    (front,) = ModelInputs(batches, "noise", "", answers=TokenAnswers()).front
+    (front,) = ModelInputs(batches, "noise", "", tokens=TokenFacts(TokenAnswers())).front
     assert front["inputs_embeds"].shape == (4, 256, 8)
     assert len(ModelInputs(batches, "noise", "").front) == 5
