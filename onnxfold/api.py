@@ -12,7 +12,6 @@ from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import folder_of
-from onnxfold.folding.after.before_fold import BeforeFold
 from onnxfold.folding.after.fold_lossless import require_lossless
 from onnxfold.folding.after.merge_map import merge_arrays
 from onnxfold.folding.after.trainable import to_torch
@@ -24,10 +23,9 @@ from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.networks.joined_inputs import inputs_for
 from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_blocks
 from onnxfold.folding.search.criteria import require_fidelity
-from onnxfold.folding.verify_written import verify_written
 from onnxfold.folding.way import find_way
-from onnxfold.folding.write_report import write_report
-from onnxfold.folding.written_model import written_model
+from onnxfold.folding.write_report import BeforeFold, write_report
+from onnxfold.folding.written_model import verify_written, written_model
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
@@ -111,7 +109,7 @@ def fold_request(
     model, config, progress
         As :func:`fold` takes them; options by name are a FoldConfig.
     run_on : ChosenInputs, optional
-        What :func:`onnxfold.folding.inputs.shared_inputs.prepare_inputs` returned for a request with the same model,
+        What :func:`onnxfold.folding.inputs.choose_inputs.prepare_inputs` returned for a request with the same model,
         seed and inputs; chosen anew if not given. It changes no result.
     measures_latency : bool
         Whether the check of the result also times both models.

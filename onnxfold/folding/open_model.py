@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import MemoryLimitError, NothingToFoldError
-from onnxfold.folding.after.lossless import share_equal_weights
-from onnxfold.folding.after.stored_size import bytes_of, stored_size
+from onnxfold.folding.after.lossless import bytes_of, share_equal_weights, stored_size
 from onnxfold.folding.scopes import (
     PLAIN,
     GraphForm,

@@ -1,10 +1,10 @@
-"""The report of a fold, written once, when everything is known."""
+"""The report of a fold, written once, when everything is known; and what is noted for it before."""
 
 import hashlib
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -12,16 +12,44 @@ from onnxfold._version import __version__
 from onnxfold.fidelity.estimate import estimate_agreement
 from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.verify import VerificationResult
-from onnxfold.folding.after.before_fold import BeforeFold
+from onnxfold.folders import ModelFolder, with_changes
+from onnxfold.folding.after.draw_network import DrawnNode, draw_network
 from onnxfold.folding.after.merge_map import merge_maps
+from onnxfold.folding.blocks.drop_blocks import Dropped
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.scopes import all_refusals
 from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
+from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
 from onnxfold.report import FoldReport, InputRecord, TuningRecord, join_diagnostics
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeFold:
+    """The facts about the model before the fold that the report and the folder of a result need."""
+
+    start: float  # when the work began, by the performance counter
+    dropped: Dropped  # what was dropped, and the model that is left
+    network: list[DrawnNode]  # its main graph as a picture
+    heads: Heads | None  # heads in its caches; None where caches stay as they are
+
+    @classmethod
+    def of(cls, dropped: Dropped, start: float) -> "BeforeFold":
+        """Return the facts about a model that its fold changes."""
+        opened, config = dropped.task.opened, dropped.task.config
+        network = draw_network(opened.scopes[0].analysed, opened.scopes[0].analysis.groups)
+        return cls(start, dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
+
+    def update_folder(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
+        """Return a folder whose copy states the new sizes of the caches, and notes on them."""
+        if self.heads is None:
+            return folder, ()
+        return with_changes(folder, self.heads, cache_heads(after), self.dropped.layers_left)
+
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
 _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64

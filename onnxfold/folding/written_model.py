@@ -1,9 +1,14 @@
-"""The model as it is written: the folded one, or what quantisation makes of it."""
+"""The model as it is written: the folded one, or what quantisation makes of it; and its check."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.config import FoldConfig
+from onnxfold.fidelity.held_out import Texts
+from onnxfold.fidelity.verify import Verification, VerificationResult
+from onnxfold.files import Cache
 from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.view import GraphView
@@ -45,3 +50,18 @@ def _restore_blocks(folded: FoldedModel) -> WrittenModel:
     kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in folded.blocks})
     note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
     return WrittenModel(view, size, folded.inputs, notes=(note,))
+
+
+def verify_written(
+    task: FoldTask, written: WrittenModel, renamed: Mapping[str, str], *, measures_latency: bool
+) -> VerificationResult:
+    """Check a result in onnxruntime; without a wish for it nothing is known."""
+    config = task.config
+    if not config.verify:
+        return VerificationResult(None)
+    return Verification(
+        task.reference, written.view, config.seed, task.progress,
+        threads=config.threads if measures_latency else None,
+        samples=written.inputs.held_out if written.inputs is not None else (), renamed=renamed,
+        texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+    ).run()  # fmt: skip

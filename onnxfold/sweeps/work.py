@@ -58,7 +58,7 @@ class Outcome:
 
 def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInputs | Failure:
     """Return the inputs that this job runs the network on, as does every other job with the same inputs."""
-    from onnxfold.folding.inputs.shared_inputs import prepare_inputs
+    from onnxfold.folding.inputs.choose_inputs import prepare_inputs
 
     try:
         with _worker_limits():

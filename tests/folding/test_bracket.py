@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onnxfold.folding.search.bracket import Bracket
+from onnxfold.folding.search.fidelity_search import Bracket
 
 RESOLUTION = 0.016
 

@@ -13,7 +13,7 @@ import onnxfold
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.folding.open_model import Opening, open_model
-from onnxfold.folding.probes import measured_sensitivities
+from onnxfold.folding.probes import sensitivity
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
@@ -124,15 +124,13 @@ def test_queries_of_few_bits_stay() -> None:
 @pytest.mark.parametrize(("kind", "factor"), [(WRITTEN, QUERIES_ELSEWHERE), (PRIOR, 1.0)])
 def test_queries_count_less_in_other_texts(kind: str, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of tokens that are drawn, nothing is known of other texts."""
-    monkeypatch.setattr(
-        measured_sensitivities, "sensitivities", lambda view, groups, *told, **more: np.ones(len(groups))
-    )
+    monkeypatch.setattr(sensitivity, "sensitivities", lambda view, groups, *told, **more: np.ones(len(groups)))
     (scope,) = open_scopes(load(_low_rank("packed")), GraphForm(queries=True))
     groups = scope.analysis.groups
     feeds = genai_feeds(_low_rank("packed"), batch=1, length=5, past=0)
     probes: dict[int, Any] = dict.fromkeys(range(len(groups)))
     inputs = ModelInputs([feeds], kind, "", tokens=TokenFacts(TokenAnswers(WORDS)))
-    found = measured_sensitivities.measured_sensitivities(scope.analysed, groups, inputs, probes, silent)
+    found = sensitivity.measured_sensitivities(scope.analysed, groups, inputs, probes, silent)
     assert found.tolist() == [factor if group.is_between_factors else 1.0 for group in groups]
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnxfold import api
 from onnxfold.config import FoldConfig
 from onnxfold.folding.inputs import choose_inputs
-from onnxfold.folding.inputs.shared_inputs import prepare_inputs
+from onnxfold.folding.inputs.choose_inputs import prepare_inputs
 
 MODEL = Path(api.__file__).parent / "data" / "lenet5.onnx"
 

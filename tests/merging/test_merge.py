@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import onnxfold
+from onnxfold import merging
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError
-from onnxfold.folding.networks import merged_report
 from onnxfold.report import LatencyRecord
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import QUICK
@@ -133,7 +133,7 @@ def test_latency_is_compared_with_one_network_too(monkeypatch: pytest.MonkeyPatc
         compared.append(before[0])
         return LatencyRecord(1e-3, 1.1e-3, 1.1, 0.01, 9, 1)
 
-    for module in ("fidelity.verify", "folding.networks.merged_report"):
+    for module in ("fidelity.verify", "merging"):
         monkeypatch.setattr(f"onnxfold.{module}.latency_of_two", times)
     report = quick_merge(models, verify=True).report
     assert compared[1] is models[0]
@@ -145,13 +145,13 @@ def test_latency_is_compared_with_one_network_too(monkeypatch: pytest.MonkeyPatc
 def test_what_many_networks_share_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a merge of hundreds of networks takes a session of all of them for each of them."""
     opened: list[object] = []
-    session = merged_report.Session
+    session = merging.Session
 
     def counting(*args: Any) -> Any:
         opened.append(args)
         return session(*args)
 
-    monkeypatch.setattr(merged_report, "Session", counting)
+    monkeypatch.setattr(merging, "Session", counting)
     model = ALL_MODELS["mlp"](0)
     result = quick_merge([model] * 4)
     assert len(result.report.merged.networks) == 4  # type: ignore[union-attr]

@@ -1,7 +1,9 @@
 """Residual blocks that are dropped before channels are folded.
 
-A number of blocks, or as many as a sparsity takes, go by their influence, least first. By 'auto', branches go that cost
-less than channels of the same weight would, see :mod:`onnxfold.folding.blocks.branch_allocation`.
+A number of blocks, or as many as a sparsity takes, go by their influence, least first. By 'auto', branches compete with
+narrower widths: they go in the order of what the answers lose without each, per weight. For every number of them, what
+they take with them is added to what the widths of the rest are predicted to lose, with the same weights removed; the
+number with the lowest sum is taken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,17 +11,61 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from onnxfold.errors import VerificationError
-from onnxfold.folding.blocks.branch_allocation import fewest_lost
-from onnxfold.folding.blocks.drop_request import TOLERANCE, DropRequest, drop_request
-from onnxfold.folding.blocks.droppable import Droppable
-from onnxfold.folding.blocks.remove_blocks import caches_read, remove_blocks
+from onnxfold.config import FoldConfig
+from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
+from onnxfold.folding.blocks.droppable import Droppable, caches_read, droppable_blocks, remove_blocks
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
+from onnxfold.folding.methods import Method
+from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.probes.influence import effects, influences
+from onnxfold.graph.tensors import Matrix
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_layers import layers_left
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.report import DroppedBlock
+
+#: How far the fraction of the weights that blocks hold may be from a sparsity without a note.
+TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class DropRequest:
+    """The blocks that may be dropped, and how many of them are wanted."""
+
+    blocks: list[Droppable]  # what may go, in the order of the graph
+    count: int | None = None  # how many of them are wanted
+    sparsity: float | None = None  # the fraction of all weights that is to go with them
+    notes: tuple[str, ...] = ()  # what cannot go, and why
+
+
+def drop_request(opened: OpenedModel, config: FoldConfig, method: Method) -> DropRequest | None:
+    """Return the blocks that a request drops; None for most requests. It is checked before anything is run."""
+    if config.drop_blocks is None and not method.drops_blocks:
+        return None
+    if method.drops_blocks and (config.search_option or config.has_limits or config.ratios or config.channel_ratio):
+        raise ConfigError(f"method '{method.name}' drops whole blocks: give a sparsity or drop_blocks as its goal")
+    searches = config.drop_blocks == "auto" and not method.drops_blocks
+    droppable, stay = droppable_blocks(opened.view, may_change_caches=config.allow_cache_change, whole=not searches)
+    notes: tuple[str, ...] = ()
+    if stay:
+        name = stay[0].branch.name
+        notes = (f"{len(stay)} residual branches stay, the first of them at '{name}': {stay[0].reason}",)
+    if not droppable:
+        why = notes[0] if notes else "no node adds what it computed from a stream to this stream"
+        raise NothingToFoldError(f"no residual block can be dropped: {why}")
+    if isinstance(config.drop_blocks, int):
+        if config.drop_blocks > len(droppable):
+            raise BudgetError(f"drop_blocks={config.drop_blocks}: only {len(droppable)} blocks can be dropped")
+        return DropRequest(droppable, config.drop_blocks, None, notes)
+    if not method.drops_blocks:
+        return DropRequest(droppable, notes=notes)
+    sparsity = config.sparsity or 0.0
+    most = sum(block.weights for block in droppable) / opened.size.parameters
+    if most < sparsity - TOLERANCE:
+        raise BudgetError(f"sparsity {sparsity:.3g} cannot be reached: all blocks that can be dropped hold {most:.3g}")
+    return DropRequest(droppable, None, sparsity, notes)
+
 
 #: Samples that effects are measured on.
 _SAMPLES = 8
@@ -90,3 +136,46 @@ def _drop_notes(records: Sequence[DroppedBlock], sparsity: float | None, paramet
     names = ", ".join(f"'{record.name}'" for record in records)
     more = "" if sparsity is None or abs(removed - sparsity) <= TOLERANCE else f"; blocks go whole, so not {sparsity:g}"
     return (f"{len(records)} residual blocks dropped, {removed:.1%} of the weights, those at {names}{more}",)
+
+
+#: So many numbers of branches in a row may be worse than the best one before the search ends.
+_WORSE = 2
+
+
+def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
+    """Return which branches are dropped, by their places; none if widths alone lose least."""
+    curves = _curves_by_name(task.opened, task.prepared(inputs, chooses=True).losses)
+    order = sorted(
+        (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
+    )
+    best, chosen, worse = np.inf, list[int](), 0
+    for count in range(len(order) + 1):
+        trial = order[:count]
+        lost = _predict_loss(task, [branches[i] for i in trial], curves)
+        lost += float(measured[trial].sum())
+        worse = 0 if lost < best else worse + 1
+        if lost < best:
+            best, chosen = lost, trial
+        if worse > _WORSE:
+            break
+    return sorted(chosen)
+
+
+def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
+    """Return the predicted loss of the widths without some branches; infinite if the request is out of reach."""
+    trial, _ = remove_blocks(task.opened.copy(), dropped)
+    groups = [group for _, graph_groups in trial.graphs for group in graph_groups]
+    losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in groups]
+    try:
+        request = replace(task, opened=trial).request(may_keep_all=True)
+        widths = request.widths if request.widths is not None else request.choose(losses)
+    except BudgetError:
+        return np.inf
+    except NothingToFoldError:  # what was dropped is enough
+        return 0.0
+    return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
+
+
+def _curves_by_name(opened: OpenedModel, losses: Sequence[Matrix]) -> dict[str, Matrix]:
+    groups = [group for _, graph_groups in opened.graphs for group in graph_groups]
+    return {group.name: curve for group, curve in zip(groups, losses, strict=True)}

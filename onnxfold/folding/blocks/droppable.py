@@ -1,15 +1,18 @@
-"""Blocks that can be dropped, and what goes with them: weights, and caches where these may change."""
+"""Blocks that can be dropped, what goes with them, and the model without them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
+from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.interface import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_outputs
+from onnxfold.inputs.tokens.cache_layers import renumber_caches
+from onnxfold.inputs.tokens.interface import Purpose, token_interface
 from onnxfold.language.residual_branches import (
     SUM_AND_NORM,
     ResidualBlock,
@@ -17,6 +20,8 @@ from onnxfold.language.residual_branches import (
     residual_blocks,
     residual_branches,
 )
+from onnxfold.passes.base import Pipeline
+from onnxfold.passes.merge.drop_branches import DropBranches
 
 
 @dataclass(frozen=True)
@@ -118,3 +123,27 @@ def _outputs_behind(view: GraphView, branch: ResidualBranch) -> set[str]:
         if key in branch.region or (key != branch.join and not behind.isdisjoint((*node.input, *captured_names(node)))):
             behind.update(filter(None, node.output))
     return behind & outputs
+
+
+def remove_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[OpenedModel, dict[str, str]]:
+    """Drop from the main graph, in place; return the model, and new names of inputs and outputs, empty if they went."""
+    view, (main, *bodies) = opened.view, opened.scopes
+    caches = frozenset[str]().union(*(block.caches for block in dropped))
+    names = _new_names(view, caches) if caches else {}
+    branches = tuple(branch for block in dropped for branch in block.block.branches)
+    scope = opened.form.after(Pipeline((DropBranches(branches, caches, names),)), main)
+    return replace(opened, scopes=[scope, *bodies]), {**dict.fromkeys(caches, ""), **names}
+
+
+def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:
+    """Return new names for the caches that stay; none if one of them is in use."""
+    names = renumber_caches(caches_read(view), removed) | renumber_caches(cache_outputs(view.output_names), removed)
+    free = removed | names.keys()
+    used = {name for node in view.nodes for name in node.output} | {*view.input_names, *view.weights}
+    return names if all(new in free or new not in used for new in names.values()) else {}
+
+
+def caches_read(view: GraphView) -> list[str]:
+    """Return the inputs that hold caches."""
+    interface = token_interface(view)
+    return [] if interface is None else [cache.name for cache in interface.inputs_for(Purpose.CACHE)]

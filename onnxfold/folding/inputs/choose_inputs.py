@@ -1,4 +1,4 @@
-"""The choice of inputs of the main graph, by method and request, with one trial run."""
+"""The choice of inputs of the main graph, by method and request, with one trial run; several folds may share it."""
 
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -8,10 +8,11 @@ import numpy as np
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
+from onnxfold.folders import takes_folders
 from onnxfold.folding.inputs.labelled import Labelled, labelled_samples
-from onnxfold.folding.methods import Method
-from onnxfold.folding.open_model import OpenedModel
-from onnxfold.graph.files.load import load
+from onnxfold.folding.methods import Method, find_method
+from onnxfold.folding.open_model import OpenedModel, Opening, open_model
+from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
@@ -22,7 +23,8 @@ from onnxfold.inputs.given_samples import UserSources
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
-from onnxfold.progress import Progress
+from onnxfold.machine.memory import memory_limit
+from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 
 #: Samples that show whether a network runs.
@@ -137,3 +139,14 @@ def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
     if footprint.unknown:
         # As it was given: bodies of the view are open, and its weights partly theirs.
         require_trial_run(load(opened.source), inputs.batches, "running the network")
+
+
+@takes_folders
+@blames_broken_files
+def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = silent) -> ChosenInputs:
+    """Return the inputs that all folds of a model with the same seed, kind of inputs and data read."""
+    chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
+    with memory_limit(config.max_memory):
+        opening = Opening(needs_groups=False, sizes=generates(config))
+        opened = open_model(model, config.input_shapes, progress, opening)
+        return choose_inputs(opened, config, chosen, progress, needed=True)

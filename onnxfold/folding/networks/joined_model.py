@@ -10,7 +10,7 @@ from onnx import ModelProto
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.folding.after.stored_size import bytes_of, stored_size
+from onnxfold.folding.after.lossless import bytes_of, stored_size
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
