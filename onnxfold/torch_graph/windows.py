@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from onnxfold.torch_graph.node import TorchNode
+    from onnxfold.torch_graph.registry import TorchNode
 
 
 class Windows:

@@ -9,7 +9,7 @@ from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.layout_rules import NodeShapes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.node_reader import NodeReader
-from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import TorchNode
 
 
 def _resize() -> NodeReader:

@@ -1,63 +1,83 @@
-"""Elementwise operators of several operands with numpy broadcasting."""
+"""Functions of single elements: of one operand, and of several ones with numpy broadcasting."""
 
-from collections.abc import Callable
+import math
 from functools import reduce
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
 
-_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_ROWS: dict[str, Operation] = {
+    "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin, "Asinh": torch.asinh,
+    "Atan": torch.atan, "Atanh": torch.atanh, "BitwiseNot": torch.bitwise_not, "Ceil": torch.ceil, "Cos": torch.cos,
+    "Cosh": torch.cosh, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor, "HardSwish": functional.hardswish,
+    "IsNaN": torch.isnan, "Log": torch.log, "Mish": functional.mish, "Neg": torch.neg, "Not": torch.logical_not,
+    "Reciprocal": torch.reciprocal, "Relu": torch.relu, "Round": torch.round, "Sigmoid": torch.sigmoid,
+    "Sign": torch.sign, "Sin": torch.sin, "Sinh": torch.sinh, "Softplus": functional.softplus,
+    "Softsign": functional.softsign, "Sqrt": torch.sqrt, "Tan": torch.tan, "Tanh": torch.tanh,
+    "LeakyRelu": lambda x, *, alpha=0.01: functional.leaky_relu(x, alpha),
+    "PRelu": lambda x, slope: torch.where(x < 0, x * slope, x),
+    "Elu": lambda x, *, alpha=1.0: functional.elu(x, alpha),
+    "Celu": lambda x, *, alpha=1.0: functional.celu(x, alpha),
+    "Selu": lambda x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875: (
+        gamma * functional.elu(x, alpha)
+    ),
+    "ThresholdedRelu": lambda x, *, alpha=1.0: functional.threshold(x, alpha, 0.0),
+    "HardSigmoid": lambda x, *, alpha=0.2, beta=0.5: (alpha * x + beta).clamp(0.0, 1.0),
+    "Gelu": lambda x, *, approximate="none": functional.gelu(x, approximate=approximate),
+    "Swish": lambda x, *, alpha=1.0: x * torch.sigmoid(alpha * x),
     "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Equal": torch.eq, "Greater": torch.gt,
     "GreaterOrEqual": torch.ge, "Less": torch.lt, "LessOrEqual": torch.le, "And": torch.logical_and,
     "Or": torch.logical_or, "Xor": torch.logical_xor, "BitwiseAnd": torch.bitwise_and,
     "BitwiseOr": torch.bitwise_or, "BitwiseXor": torch.bitwise_xor,
+    # Integers are divided towards zero; a remainder has the divisor's sign, or the dividend's (fmod).
+    "Div": lambda a, b: a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc"),
+    "Mod": lambda a, b, *, fmod=False: torch.fmod(a, b) if fmod else torch.remainder(a, b),
+    "Pow": lambda base, exponent: torch.pow(base, exponent).to(base.dtype),
+    "Max": lambda *operands: reduce(torch.maximum, operands),
+    "Min": lambda *operands: reduce(torch.minimum, operands),
+    "Sum": lambda *operands: reduce(torch.add, operands),
+    "Mean": lambda *operands: reduce(torch.add, operands) / len(operands),
+    "Where": torch.where,
 }  # fmt: skip
-_VARIADIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add,
-}  # fmt: skip
+_MICROSOFT_ROWS: dict[str, Operation] = {
+    "Gelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias),
+    "BiasGelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias),
+    "FastGelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias, approximate="tanh"),
+    "QuickGelu": lambda x, *, alpha=1.702: x * torch.sigmoid(alpha * x),
+}
+operations(_ROWS)
+operations(_MICROSOFT_ROWS, domain="com.microsoft")
 
 
-@operator(*_BINARY)
-def binary(node: TorchNode) -> Operation:
-    """Two operands."""
-    return _BINARY[node.op_type]
+@operation("Shrink")
+def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
+    """Zero near zero, biased elsewhere."""
+    shrunk = torch.where(x > lambd, x - bias, torch.zeros_like(x))
+    return torch.where(x < -lambd, x + bias, shrunk)
 
 
-@operator("Div")
-def divide(node: TorchNode) -> Operation:
-    """Quotient; of integers, rounded towards zero."""
-    return lambda a, b: a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+@operation("IsInf")
+def is_infinite(x: Tensor, *, detect_positive: bool = True, detect_negative: bool = True) -> Tensor:
+    """Whether an element is infinite."""
+    if detect_positive and detect_negative:
+        return torch.isinf(x)
+    if detect_positive or detect_negative:
+        return torch.isposinf(x) if detect_positive else torch.isneginf(x)
+    return torch.zeros_like(x).bool()
 
 
-@operator("Mod")
-def modulo(node: TorchNode) -> Operation:
-    """Remainder with the divisor's sign, or with the dividend's (fmod)."""
-    return torch.fmod if node.integer("fmod", 0) else torch.remainder
+@operator("Clip")
+def clip_by_attributes(node: TorchNode) -> Operation:
+    """Cut to an interval that is fixed."""
+    low, high = node.number("min", -math.inf), node.number("max", math.inf)
+    return lambda x: x.clamp(low, high)
 
 
-@operator("Pow")
-def power(node: TorchNode) -> Operation:
-    """Power, in the type of the base."""
-    return lambda base, exponent: torch.pow(base, exponent).to(base.dtype)
-
-
-@operator(*_VARIADIC)
-def variadic(node: TorchNode) -> Operation:
-    """Any number of operands."""
-    function = _VARIADIC[node.op_type]
-    return lambda *operands: reduce(function, operands)
-
-
-@operator("Mean")
-def mean(node: TorchNode) -> Operation:
-    """Mean of any number of operands."""
-    return lambda *operands: reduce(torch.add, operands) / len(operands)
-
-
-@operator("Where")
-def where(node: TorchNode) -> Operation:
-    """Elements of one operand or the other."""
-    return torch.where
+@operation("Clip", since=11)
+def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    """Cut to an interval; the upper bound wins, as in numpy."""
+    x = x if low is None else torch.maximum(x, low)
+    return x if high is None else torch.minimum(x, high)

@@ -1,12 +1,62 @@
-"""Operators that move elements and compute nothing."""
+"""Constants, shapes and types, and operators that move elements and compute nothing."""
 
 import math
 
 import torch
+from onnx import TensorProto, numpy_helper
 from torch import Tensor
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
+from onnxfold.torch_graph.values import tensor_type, to_tensor
+
+
+@operator("Constant")
+def constant(node: TorchNode) -> Operation:
+    """A literal value."""
+    value = node.value("value")
+    numbers = next((node.value(n) for n in ("value_float", "value_floats") if node.has_attribute(n)), None)
+    integers = next((node.value(n) for n in ("value_int", "value_ints") if node.has_attribute(n)), None)
+    if isinstance(value, TensorProto):
+        tensor = to_tensor(numpy_helper.to_array(value), node.dtype)
+    elif numbers is not None:
+        tensor = torch.tensor(numbers, dtype=node.dtype)
+    elif integers is not None:
+        tensor = torch.tensor(integers, dtype=torch.int64)
+    else:
+        raise node.unsupported("its value is a string or sparse")
+    return lambda: tensor
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(node: TorchNode) -> Operation:
+    """One value everywhere."""
+    value = node.value("value")
+    fill = torch.zeros((), dtype=node.dtype)
+    if isinstance(value, TensorProto):
+        fill = to_tensor(numpy_helper.to_array(value), node.dtype).reshape(())
+    return lambda shape: fill.to(shape.device).expand([int(s) for s in shape.tolist()])
+
+
+@operation("Shape")
+def shape(x: Tensor, *, start: int = 0, end: int = 2**31) -> Tensor:
+    """Lengths of the axes, or of some that follow each other."""
+    return torch.tensor(list(x.shape)[start:end], dtype=torch.int64, device=x.device)
+
+
+@operation("Range")
+def number_range(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    """Numbers at equal distances."""
+    return torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype, device=start.device)
+
+
+@operator("Cast")
+def cast(node: TorchNode) -> Operation:
+    """To another type; every float type is the one that the graph computes in."""
+    target = node.integer("to", TensorProto.FLOAT)
+    kind = tensor_type(target, node.dtype)
+    if kind is None:
+        raise node.unsupported(f"the type {TensorProto.DataType.Name(target)} has no counterpart in torch")
+    return lambda x: x.to(kind)
 
 
 @operator("Identity", "Dropout")
@@ -18,28 +68,18 @@ def identity(node: TorchNode) -> Operation:
     return lambda x, *_: (x, torch.ones_like(x, dtype=torch.bool)) if node.has_output(1) else x
 
 
-@operator("Reshape")
-def reshape(node: TorchNode) -> Operation:
+@operation("Reshape")
+def reshape(x: Tensor, shape: Tensor, *, allowzero: bool = False) -> Tensor:
     """Other axes in the same order; 0 keeps a length and -1 is what is left."""
-    literal_zero = bool(node.integer("allowzero", 0))
-
-    def run(x: Tensor, shape: Tensor) -> Tensor:
-        target = [int(s) for s in shape.tolist()]
-        return x.reshape(tuple(x.shape[i] if s == 0 and not literal_zero else s for i, s in enumerate(target)))
-
-    return run
+    target = [int(s) for s in shape.tolist()]
+    return x.reshape(tuple(x.shape[i] if s == 0 and not allowzero else s for i, s in enumerate(target)))
 
 
-@operator("Flatten")
-def flatten(node: TorchNode) -> Operation:
+@operation("Flatten")
+def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """A matrix: the axes before `axis`, and those from it on."""
-    axis = node.integer("axis", 1)
-
-    def run(x: Tensor) -> Tensor:
-        rows = math.prod(x.shape[: axis if axis >= 0 else x.ndim + axis])
-        return x.reshape(rows, x.numel() // rows if rows else -1)
-
-    return run
+    rows = math.prod(x.shape[: axis if axis >= 0 else x.ndim + axis])
+    return x.reshape(rows, x.numel() // rows if rows else -1)
 
 
 @operator("Squeeze")
@@ -68,20 +108,6 @@ def unsqueeze(node: TorchNode) -> Operation:
     return run
 
 
-@operator("Transpose")
-def transpose(node: TorchNode) -> Operation:
-    """Axes in another order, by default reversed."""
-    order = node.integers("perm")
-    return lambda x: x.permute(order or list(range(x.ndim))[::-1])
-
-
-@operator("Concat")
-def concat(node: TorchNode) -> Operation:
-    """One after the other along an axis."""
-    axis = node.integer("axis", 1)
-    return lambda *parts: torch.cat(parts, axis)
-
-
 @operator("Split")
 def split(node: TorchNode) -> Operation:
     """Parts along an axis, of given lengths or as equal as possible."""
@@ -98,56 +124,40 @@ def split(node: TorchNode) -> Operation:
     return run
 
 
-@operator("Expand")
-def expand(node: TorchNode) -> Operation:
+@operation("Expand")
+def expand(x: Tensor, shape: Tensor) -> Tensor:
     """Broadcast with a shape."""
-
-    def run(x: Tensor, shape: Tensor) -> Tensor:
-        target = [int(s) for s in shape.tolist()]
-        padded = [1] * (x.ndim - len(target)) + target
-        lengths = [1] * (len(padded) - x.ndim) + list(x.shape)
-        return x.expand([a if b == 1 else b for a, b in zip(lengths, padded, strict=True)])
-
-    return run
+    target = [int(s) for s in shape.tolist()]
+    padded = [1] * (x.ndim - len(target)) + target
+    lengths = [1] * (len(padded) - x.ndim) + list(x.shape)
+    return x.expand([a if b == 1 else b for a, b in zip(lengths, padded, strict=True)])
 
 
-@operator("Tile", since=6)
-def tile(node: TorchNode) -> Operation:
-    """Whole copies along the axes."""
-    return lambda x, repeats: x.repeat([int(r) for r in repeats.tolist()])
-
-
-@operator("DepthToSpace")
-def depth_to_space(node: TorchNode) -> Operation:
+@operation("DepthToSpace")
+def depth_to_space(x: Tensor, *, blocksize: int = 1, mode: str = "DCR") -> Tensor:
     """Channels become blocks of positions, in either order of channels and blocks."""
-    size, by_column = node.integer("blocksize", 1), node.text("mode", "DCR") == "CRD"
-
-    def run(x: Tensor) -> Tensor:
-        n, c, h, w = x.shape
-        if by_column:
-            parts = x.reshape(n, c // size**2, size, size, h, w).permute(0, 1, 4, 2, 5, 3)
-        else:
-            parts = x.reshape(n, size, size, c // size**2, h, w).permute(0, 3, 4, 1, 5, 2)
-        return parts.reshape(n, c // size**2, h * size, w * size)
-
-    return run
+    size, (n, c, h, w) = blocksize, x.shape
+    if mode == "CRD":
+        parts = x.reshape(n, c // size**2, size, size, h, w).permute(0, 1, 4, 2, 5, 3)
+    else:
+        parts = x.reshape(n, size, size, c // size**2, h, w).permute(0, 3, 4, 1, 5, 2)
+    return parts.reshape(n, c // size**2, h * size, w * size)
 
 
-@operator("SpaceToDepth")
-def space_to_depth(node: TorchNode) -> Operation:
+@operation("SpaceToDepth")
+def space_to_depth(x: Tensor, *, blocksize: int = 1) -> Tensor:
     """Blocks of positions become channels."""
-    size = node.integer("blocksize", 1)
-
-    def run(x: Tensor) -> Tensor:
-        n, c, h, w = x.shape
-        parts = x.reshape(n, c, h // size, size, w // size, size).permute(0, 3, 5, 1, 2, 4)
-        return parts.reshape(n, c * size**2, h // size, w // size)
-
-    return run
+    size, (n, c, h, w) = blocksize, x.shape
+    parts = x.reshape(n, c, h // size, size, w // size, size).permute(0, 3, 5, 1, 2, 4)
+    return parts.reshape(n, c * size**2, h // size, w // size)
 
 
-@operator("Trilu")
-def triangle(node: TorchNode) -> Operation:
-    """Upper or lower triangle of matrices, zero elsewhere."""
-    function = torch.triu if node.integer("upper", 1) else torch.tril
-    return lambda x, k=None: function(x, 0 if k is None else int(k))
+operations({
+    "Concat": lambda *parts, axis=1: torch.cat(parts, axis),
+    "Transpose": lambda x, *, perm=(): x.permute(tuple(perm) or tuple(range(x.ndim))[::-1]),
+    "Size": lambda x: torch.tensor(x.numel(), device=x.device),
+    "CastLike": lambda x, other: x.to(other.dtype),
+    # The upper or lower triangle of matrices, zero elsewhere.
+    "Trilu": lambda x, k=None, *, upper=True: (torch.triu if upper else torch.tril)(x, 0 if k is None else int(k)),
+})  # fmt: skip
+operations({"Tile": lambda x, repeats: x.repeat([int(r) for r in repeats.tolist()])}, since=6)

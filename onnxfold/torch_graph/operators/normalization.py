@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import group_norm, instance_norm, layer_norm
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operator
 from onnxfold.torch_graph.windows import pad_spatial
 
 
@@ -24,15 +23,10 @@ def batch_normalization(node: TorchNode) -> Operation:
     return run
 
 
-@operator("InstanceNormalization")
-def instance_normalization(node: TorchNode) -> Operation:
+@operation("InstanceNormalization")
+def instance_normalization(x: Tensor, scale: Tensor, shift: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Normalise every channel of every sample."""
-    epsilon = node.number("epsilon", 1e-5)
-
-    def run(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        return instance_norm(x, weight=scale, bias=shift, eps=epsilon)
-
-    return run
+    return instance_norm(x, weight=scale, bias=shift, eps=epsilon)
 
 
 @operator("LayerNormalization")
@@ -52,27 +46,21 @@ def layer_normalization(node: TorchNode) -> Operation:
     return run
 
 
-@operator("GroupNormalization", since=18)
-def group_normalization_per_group(node: TorchNode) -> Operation:
+@operation("GroupNormalization", since=18)
+def group_normalization_per_group(
+    x: Tensor, scale: Tensor, shift: Tensor, *, num_groups: int = 1, epsilon: float = 1e-5
+) -> Tensor:
     """Normalise groups of channels; scale and shift have an entry per group."""
-    groups, epsilon = node.integer("num_groups", 1), node.number("epsilon", 1e-5)
-
-    def run(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        size = x.shape[1] // groups
-        return group_norm(x, groups, scale.repeat_interleave(size), shift.repeat_interleave(size), epsilon)
-
-    return run
+    size = x.shape[1] // num_groups
+    return group_norm(x, num_groups, scale.repeat_interleave(size), shift.repeat_interleave(size), epsilon)
 
 
-@operator("GroupNormalization", since=21)
-def group_normalization(node: TorchNode) -> Operation:
+@operation("GroupNormalization", since=21)
+def group_normalization(
+    x: Tensor, scale: Tensor, shift: Tensor, *, num_groups: int = 1, epsilon: float = 1e-5
+) -> Tensor:
     """Normalise groups of channels; scale and shift have an entry per channel."""
-    groups, epsilon = node.integer("num_groups", 1), node.number("epsilon", 1e-5)
-
-    def run(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        return group_norm(x, groups, scale, shift, epsilon)
-
-    return run
+    return group_norm(x, num_groups, scale, shift, epsilon)
 
 
 @operator("RMSNormalization", "SimplifiedLayerNormalization")
@@ -81,11 +69,7 @@ def rms_normalization(node: TorchNode) -> Operation:
     if node.has_output(1):
         raise node.unsupported("its second output is read")
     axis, epsilon = node.integer("axis", -1), node.number("epsilon", 1e-5)
-
-    def run(x: Tensor, scale: Tensor) -> Tensor:
-        return _rms(x, axis, epsilon) * scale
-
-    return run
+    return lambda x, scale: _rms(x, axis, epsilon) * scale
 
 
 @operator("SkipLayerNormalization", domain="com.microsoft")
@@ -118,43 +102,29 @@ def skip_rms_normalization(node: TorchNode) -> Operation:
     return run
 
 
-@operator("LpNormalization")
-def lp_normalization(node: TorchNode) -> Operation:
+@operation("LpNormalization")
+def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """Divide by the norm along one axis."""
-    axis, order = node.integer("axis", -1), node.integer("p", 2)
-
-    def run(x: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(x, order, axis, keepdim=True)
-        return torch.where(norm == 0, torch.zeros_like(x), x / norm)
-
-    return run
+    norm = torch.linalg.vector_norm(x, p, axis, keepdim=True)
+    return torch.where(norm == 0, torch.zeros_like(x), x / norm)
 
 
-@operator("MeanVarianceNormalization")
-def mean_variance_normalization(node: TorchNode) -> Operation:
-    """Zero mean and unit variance over the given axes."""
-    axes = node.integers("axes", (0, 2, 3))
-
-    def run(x: Tensor) -> Tensor:
-        variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
-        return (x - mean) / (variance.sqrt() + 1e-9)
-
-    return run
+@operation("MeanVarianceNormalization")
+def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
+    """Zero mean and unit variance over some axes."""
+    variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+    return (x - mean) / (variance.sqrt() + 1e-9)
 
 
-@operator("LRN")
-def local_response_normalization(node: TorchNode) -> Operation:
+@operation("LRN")
+def local_response_normalization(
+    x: Tensor, *, size: int = 1, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Tensor:
     """Divide by a power of the mean square over neighbouring channels."""
-    size, alpha, beta = node.integer("size", 1), node.number("alpha", 1e-4), node.number("beta", 0.75)
-    bias = node.number("bias", 1.0)
-
-    def run(x: Tensor) -> Tensor:
-        before, spatial = (size - 1) // 2, [0] * (x.ndim - 2)
-        square = pad_spatial(x * x, [before, *spatial], [size - 1 - before, *spatial], 0.0)
-        total = sum(square.narrow(1, i, x.shape[1]) for i in range(size))
-        return x / (bias + alpha / size * total) ** beta
-
-    return run
+    before, spatial = (size - 1) // 2, [0] * (x.ndim - 2)
+    square = pad_spatial(x * x, [before, *spatial], [size - 1 - before, *spatial], 0.0)
+    total = sum(square.narrow(1, i, x.shape[1]) for i in range(size))
+    return x / (bias + alpha / size * total) ** beta
 
 
 def _rms(x: Tensor, axis: int, epsilon: float) -> Tensor:

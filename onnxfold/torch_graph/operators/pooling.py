@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operations, operator
 from onnxfold.torch_graph.windows import Windows, pad_spatial
 
 _MAXIMUM = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
@@ -64,27 +63,15 @@ def lp_pool(node: TorchNode) -> Operation:
     return run
 
 
-@operator("GlobalAveragePool")
-def global_average_pool(node: TorchNode) -> Operation:
-    """Mean of every channel."""
-    return lambda x: x.mean(_spatial(x), keepdim=True)
-
-
-@operator("GlobalMaxPool")
-def global_max_pool(node: TorchNode) -> Operation:
-    """Largest element of every channel."""
-    return lambda x: x.amax(_spatial(x), keepdim=True)
-
-
-@operator("GlobalLpPool")
-def global_lp_pool(node: TorchNode) -> Operation:
-    """Norm of every channel."""
-    order = node.integer("p", 2)
-    return lambda x: torch.linalg.vector_norm(x, order, _spatial(x), keepdim=True)
-
-
 def _spatial(x: Tensor) -> list[int]:
     return list(range(2, x.ndim))
+
+
+operations({
+    "GlobalAveragePool": lambda x: x.mean(_spatial(x), keepdim=True),
+    "GlobalMaxPool": lambda x: x.amax(_spatial(x), keepdim=True),
+    "GlobalLpPool": lambda x, *, p=2: torch.linalg.vector_norm(x, p, _spatial(x), keepdim=True),
+})  # fmt: skip
 
 
 def _window_sums(x: Tensor, windows: Windows) -> Tensor:

@@ -1,14 +1,37 @@
-"""Reductions over any axes, and positions of extreme elements."""
+"""Softmax and its relatives, reductions over any axes, and positions of extreme elements."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
 
 Axes = list[int]
+
+
+def _hardmax(x: Tensor, axis: int) -> Tensor:
+    return one_hot(x.argmax(axis), x.shape[axis]).movedim(-1, axis).to(x.dtype)
+
+
+_SOFTMAX: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "Softmax": torch.softmax, "LogSoftmax": torch.log_softmax, "Hardmax": _hardmax,
+}  # fmt: skip
+
+
+@operator(*_SOFTMAX)
+def softmax_of_rows(node: TorchNode) -> Operation:
+    """Before operator set 13: over the axes from `axis` on, taken together."""
+    function, axis = _SOFTMAX[node.op_type], node.integer("axis", 1)
+    return lambda x: function(x.flatten(axis % x.ndim), -1).reshape(x.shape)
+
+
+@operator(*_SOFTMAX, since=13)
+def softmax(node: TorchNode) -> Operation:
+    """Along one axis."""
+    function, axis = _SOFTMAX[node.op_type], node.integer("axis", -1)
+    return lambda x: function(x, axis)
 
 
 def _product(x: Tensor, axes: Axes, keep: bool) -> Tensor:
@@ -46,46 +69,33 @@ def reduction(node: TorchNode) -> Operation:
     return run
 
 
-@operator("ArgMax", "ArgMin")
-def extreme_place(node: TorchNode) -> Operation:
-    """Place of the largest or smallest element, the first or the last of equal ones."""
-    function = torch.argmax if node.op_type == "ArgMax" else torch.argmin
-    axis, keep, last = (
-        node.integer("axis", 0),
-        bool(node.integer("keepdims", 1)),
-        bool(node.integer("select_last_index", 0)),
-    )
-
-    def run(x: Tensor) -> Tensor:
-        if last:
-            return x.shape[axis] - 1 - function(x.flip(axis), axis, keep)
-        return function(x, axis, keep)
-
-    return run
+def _place(function: Operation, x: Tensor, axis: int, keep: bool, last: bool) -> Tensor:
+    return x.shape[axis] - 1 - function(x.flip(axis), axis, keep) if last else function(x, axis, keep)  # type: ignore[no-any-return]
 
 
-@operator("TopK", since=10)
-def top_k(node: TorchNode) -> Operation:
+operations({
+    # Place of the largest or smallest element, the first or the last of equal ones.
+    "ArgMax": lambda x, *, axis=0, keepdims=True, select_last_index=False: (
+        _place(torch.argmax, x, axis, keepdims, select_last_index)
+    ),
+    "ArgMin": lambda x, *, axis=0, keepdims=True, select_last_index=False: (
+        _place(torch.argmin, x, axis, keepdims, select_last_index)
+    ),
+})  # fmt: skip
+
+
+@operation("TopK", since=10)
+def top_k(x: Tensor, k: Tensor, *, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """Largest or smallest elements along an axis, in order; the first of equal ones."""
-    axis, descending = node.integer("axis", -1), bool(node.integer("largest", 1))
-
-    def run(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        values, places = torch.sort(x, dim=axis, descending=descending, stable=True)
-        count = int(k.reshape(-1)[0])
-        return values.narrow(axis, 0, count), places.narrow(axis, 0, count)
-
-    return run
+    values, places = torch.sort(x, dim=axis, descending=largest, stable=True)
+    count = int(k.reshape(-1)[0])
+    return values.narrow(axis, 0, count), places.narrow(axis, 0, count)
 
 
-@operator("CumSum")
-def cumulative_sum(node: TorchNode) -> Operation:
+@operation("CumSum")
+def cumulative_sum(x: Tensor, axis: Tensor, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running sum along an axis, with or without the element itself, from either end."""
-    exclusive, reverse = bool(node.integer("exclusive", 0)), bool(node.integer("reverse", 0))
-
-    def run(x: Tensor, axis: Tensor) -> Tensor:
-        along = int(axis)
-        y = x.flip(along) if reverse else x
-        total = y.cumsum(along) - y if exclusive else y.cumsum(along)
-        return total.flip(along) if reverse else total
-
-    return run
+    along = int(axis)
+    y = x.flip(along) if reverse else x
+    total = y.cumsum(along) - y if exclusive else y.cumsum(along)
+    return total.flip(along) if reverse else total

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operator
 
 #: Where position i of the result lies in the input, of `size` and `length` positions, at a scale.
 _PLACES: dict[str, Callable[[Tensor, float, int, int], Tensor]] = {

@@ -1,33 +1,33 @@
 """Operators that select or pad elements: slices, indices, pads."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operator
 from onnxfold.torch_graph.windows import pad_spatial
 
 
-@operator("Slice")
-def slice_by_attributes(node: TorchNode) -> Operation:
+@operation("Slice")
+def slice_by_attributes(
+    x: Tensor, *, starts: tuple[int, ...] = (), ends: tuple[int, ...] = (), axes: tuple[int, ...] = ()
+) -> Tensor:
     """Ranges along axes, fixed."""
-    starts, ends, axes = node.integers("starts"), node.integers("ends"), node.integers("axes")
-    return lambda x: _slice(x, starts, ends, axes or list(range(len(starts))), [1] * len(starts))
+    return _slice(x, starts, ends, axes or range(len(starts)), [1] * len(starts))
 
 
-@operator("Slice", since=10)
-def slice_by_inputs(node: TorchNode) -> Operation:
+@operation("Slice", since=10)
+def slice_by_inputs(
+    x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
+) -> Tensor:
     """Ranges along axes, with steps."""
-
-    def run(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None) -> Tensor:
-        first = starts.tolist()
-        along = list(range(len(first))) if axes is None else axes.tolist()
-        return _slice(x, first, ends.tolist(), along, [1] * len(first) if steps is None else steps.tolist())
-
-    return run
+    first = starts.tolist()
+    along = range(len(first)) if axes is None else axes.tolist()
+    return _slice(x, first, ends.tolist(), along, [1] * len(first) if steps is None else steps.tolist())
 
 
-def _slice(x: Tensor, starts: list[int], ends: list[int], axes: list[int], steps: list[int]) -> Tensor:
+def _slice(x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Tensor:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = x.shape[axis]
         if step > 0:
@@ -47,29 +47,18 @@ def _reversed_places(start: int, end: int, step: int, size: int) -> list[int]:
     return list(range(first, last, step))
 
 
-@operator("Gather")
-def gather(node: TorchNode) -> Operation:
+@operation("Gather")
+def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Whole slices along an axis by their index."""
-    axis = node.integer("axis", 0)
-
-    def run(x: Tensor, indices: Tensor) -> Tensor:
-        along = axis % x.ndim
-        flat = indices.reshape(-1).long()
-        picked = x.index_select(along, torch.where(flat < 0, flat + x.shape[along], flat))
-        return picked.reshape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]))
-
-    return run
+    along, flat = axis % x.ndim, indices.reshape(-1).long()
+    picked = x.index_select(along, torch.where(flat < 0, flat + x.shape[along], flat))
+    return picked.reshape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]))
 
 
-@operator("GatherElements")
-def gather_elements(node: TorchNode) -> Operation:
+@operation("GatherElements")
+def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Single elements along an axis by their index."""
-    axis = node.integer("axis", 0)
-
-    def run(x: Tensor, indices: Tensor) -> Tensor:
-        return x.gather(axis, torch.where(indices < 0, indices + x.shape[axis], indices).long())
-
-    return run
+    return x.gather(axis, torch.where(indices < 0, indices + x.shape[axis], indices).long())
 
 
 @operator("GatherND")

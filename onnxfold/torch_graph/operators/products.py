@@ -1,14 +1,39 @@
-"""Convolutions over any number of spatial axes."""
+"""Products of matrices, and convolutions over any number of spatial axes."""
 
 import torch
 from torch import Tensor
 
-from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
 from onnxfold.torch_graph.windows import Windows, pad_spatial
 
 _CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 _TRANSPOSE = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
+
+
+@operation("Gemm")
+def gemm(
+    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0,
+    transA: bool = False, transB: bool = False,
+) -> Tensor:  # fmt: skip
+    """``alpha A B + beta C`` of matrices that may be transposed."""
+    y = (a.t() if transA else a) @ (b.t() if transB else b)
+    y = y if alpha == 1.0 else alpha * y
+    return y if c is None else y + (c if beta == 1.0 else beta * c)
+
+
+operations({
+    "MatMul": torch.matmul,
+    "Einsum": lambda *operands, equation="": torch.einsum(equation.replace(" ", ""), *operands),
+})  # fmt: skip
+
+
+@operator("FusedMatMul", domain="com.microsoft")
+def fused_matmul(node: TorchNode) -> Operation:
+    """``alpha`` times the product of matrices that may be transposed."""
+    if node.integer("transBatchA", 0) or node.integer("transBatchB", 0):
+        raise node.unsupported("it transposes batch axes")
+    alpha, transposed_a, transposed_b = node.number("alpha", 1.0), node.integer("transA", 0), node.integer("transB", 0)
+    return lambda a, b: alpha * ((a.mT if transposed_a else a) @ (b.mT if transposed_b else b))
 
 
 @operator("Conv")
@@ -25,10 +50,10 @@ def convolution(node: TorchNode) -> Operation:
             padding = before
         else:
             x, padding = pad_spatial(x, before, after, 0.0), [0] * rank
-        # A 4-D weight in the memory format of the images: otherwise torch converts the images at every layer.
-        return _CONVOLVE[rank](
-            x, _match_layout(weight, x), bias, windows.strides(rank), padding, windows.dilations(rank), groups
-        )
+        if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+            # A weight in the memory format of the images: otherwise torch converts the images at every layer.
+            weight = weight.contiguous(memory_format=torch.channels_last)
+        return _CONVOLVE[rank](x, weight, bias, windows.strides(rank), padding, windows.dilations(rank), groups)
 
     return run
 
@@ -70,9 +95,3 @@ def _crop(
     total = [f + e - t for f, e, t in zip(full, extra, targets, strict=True)]
     small, large = [t // 2 for t in total], [t - t // 2 for t in total]
     return (large, small) if windows.auto_pad != "SAME_UPPER" else (small, large)
-
-
-def _match_layout(weight: Tensor, x: Tensor) -> Tensor:
-    if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
-        return weight.contiguous(memory_format=torch.channels_last)
-    return weight
