@@ -21,7 +21,7 @@ from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
 from onnxfold.budget.requests import Budget, Budgets
 from onnxfold.budget.width_space import WidthSpace, width_step
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import NO_SEAM, FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, random_input, run
@@ -173,7 +173,7 @@ def test_a_budget_of_several_peaks_is_reached() -> None:
     def peak(widths: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(10 * widths.max(axis=1), np.int64)
 
-    group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, tie=None, widest=0))
+    group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, tie=None, seam=NO_SEAM))
     cost: Any = SimpleNamespace(many=peak, __call__=None)
     budget = Budget("ram", 50, "bytes", cost)
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, 8)])] * 3
@@ -186,7 +186,7 @@ def test_the_last_step_is_not_judged_by_what_is_left_to_save() -> None:
     def weights(widths: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(widths @ np.array([10, 1]), np.int64)
 
-    group = cast(FoldGroup, SimpleNamespace(size=320, block_count=1, blocks=None, tie=None, widest=0))
+    group = cast(FoldGroup, SimpleNamespace(size=320, block_count=1, blocks=None, tie=None, seam=NO_SEAM))
     cost: Any = SimpleNamespace(many=weights, __call__=None)
     cheaper, dearer = (np.array([np.inf, *np.arange(319, -1, -1) * slope]) for slope in (9.0, 1.0))
     budgets = Budgets((Budget("params", 320 * 11 - 1050, "weights", cost),))

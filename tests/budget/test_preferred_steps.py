@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import NO_SEAM, FoldGroup
 from testing.models import ALL_MODELS, chain_conv, depthwise_separable, flatten_conv, grouped_conv, mlp
 from testing.rule_models.table import RULE_MODELS
 from tests.budget.folded import graphs_of
@@ -20,7 +20,7 @@ def _steps(proto: object) -> list[tuple[int, ...]]:
 
 
 def _space(size: int, lossless: int | None = None, block_count: int = 1) -> WidthSpace:
-    group = cast(FoldGroup, SimpleNamespace(size=size, block_count=block_count, widest=0))
+    group = cast(FoldGroup, SimpleNamespace(size=size, block_count=block_count, seam=NO_SEAM))
     ladder = tuple(s for s in (8, 4, 1) if s <= size)
     return WidthSpace([group], {}, preferred=[ladder], lossless=[size if lossless is None else lossless])
 
@@ -87,7 +87,7 @@ def test_a_width_below_the_step_is_reached_by_duplicates_alone() -> None:
 
 
 def test_relaxed_names_the_step_of_every_group_off_its_preferred_widths() -> None:
-    group = cast(FoldGroup, SimpleNamespace(size=30, block_count=1, widest=0))
+    group = cast(FoldGroup, SimpleNamespace(size=30, block_count=1, seam=NO_SEAM))
     space = WidthSpace([group] * 6, {5: 7}, preferred=[(8, 4, 1)] * 6, lossless=[13] * 6)
     assert space.relaxed_steps([16, 30, 13, 12, 7, 7]) == [4, 1]
 
