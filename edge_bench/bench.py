@@ -8,8 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
-from onnxfold.budget.memory_need import MemoryNeed, misfit
+from onnxfold.budget.devices import DeviceProfile, MemoryNeed, known_devices, load_device, misfit
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.edge_bench.fit import needs

@@ -12,7 +12,7 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from onnxfold.budget.memory_need import MemoryNeed
+from onnxfold.budget.devices import MemoryNeed
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
-from onnxfold.budget.memory_need import MemoryNeed
+from onnxfold.budget.devices import MemoryNeed
 from onnxfold.channels import FoldGroup
 from onnxfold.config import INT8, OPTIONS, FoldConfig
 from onnxfold.config.checks import known_keywords

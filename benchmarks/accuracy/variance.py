@@ -17,7 +17,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from benchmarks.accuracy.networks import Images, Network
-from onnxfold.channels.normalized_layers import group_layers
+from onnxfold.channels.layers import group_layers
 from onnxfold.config import FoldConfig
 from onnxfold.folding.fold_model import fold_model, request_widths, with_candidates
 from onnxfold.folding.methods import find_method

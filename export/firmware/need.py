@@ -6,7 +6,7 @@ from pathlib import Path
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.ram import count_ram
 from onnxfold.budget.costs.shapes import BatchOfOne
-from onnxfold.budget.memory_need import MemoryNeed
+from onnxfold.budget.devices import MemoryNeed
 from onnxfold.errors import ConfigError, ExportError, UnsupportedModelError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.firmware.tflm_model import RUNTIME, read_tflite

@@ -10,8 +10,7 @@ from string import Template
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.costs.flash import count_flash
-from onnxfold.budget.devices import DeviceProfile, load_device
-from onnxfold.budget.memory_need import MemoryNeed, misfit
+from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device, misfit
 from onnxfold.config import NOTHING, checks
 from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.errors import ConfigError, ExportError

@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from onnxfold.budget.memory_need import MemoryNeed
+from onnxfold.budget.devices import MemoryNeed
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.activation_plan import Buffer, align, plan
 from onnxfold.export.tflite.schema import NUMPY_TYPES, schema

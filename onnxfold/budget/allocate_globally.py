@@ -23,11 +23,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from onnxfold.budget.allocate import TiedWidths
 from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.moves import NextMoves
 from onnxfold.budget.objectives import Tradeoff
 from onnxfold.budget.requests import Budgets
-from onnxfold.budget.ties import TiedWidths
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfold.budget.allocate import TOLERANCE, require_reachable, solve_uniform, uniform_within
+from onnxfold.budget.allocate import TOLERANCE, TiedWidths, require_reachable, solve_uniform, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
 from onnxfold.budget.costs.flash import vector_bytes
 from onnxfold.budget.costs.latency import LatencyCost
@@ -12,7 +12,6 @@ from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.objectives import Tradeoff, find_objective
 from onnxfold.budget.requests import NANOSECONDS, Budget, Budgets, tightest
-from onnxfold.budget.ties import TiedWidths
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable

@@ -19,9 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.constraints.equal_parts import equal_cells
-from onnxfold.channels.constraints.rotations import with_rotations
 from onnxfold.channels.constraints.shared_tables import with_bases
-from onnxfold.channels.constraints.streams import Streams, find_streams, streams_of_groups, with_norms, with_streams
+from onnxfold.channels.constraints.streams import (
+    Streams,
+    find_streams,
+    streams_of_groups,
+    with_norms,
+    with_rotations,
+    with_streams,
+)
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import (
     Apart,
@@ -38,10 +44,9 @@ from onnxfold.channels.declarations import (
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
-from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules
+from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, settled_ties, tie_of
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
-from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal, RefusalKind

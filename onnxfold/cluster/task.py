@@ -12,8 +12,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, reconstruction_error
 from onnxfold.cluster.clusterings.weight_matching import Partners
 from onnxfold.cluster.duplicates import lossless_width
-from onnxfold.cluster.features import features
-from onnxfold.cluster.gram import Points, Products, centred_gram, rotate
+from onnxfold.cluster.gram import Points, Products, centred_gram, features, rotate
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix

@@ -9,7 +9,6 @@ from onnxfold.cluster.of_networks import find_partitioner
 from onnxfold.cluster.partitioners import ROTATION, Partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
-from onnxfold.folding.blocks.depth import WHOLE_DEPTH, Depth
 from onnxfold.graph.view import GraphView
 from onnxfold.language.fitted import FOLD_AR_START, FOLD_AR_STOP
 from onnxfold.passes.base import Pass
@@ -22,6 +21,31 @@ from onnxfold.passes.repair.repair_bias import RepairBias
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.observe import Observation
+
+
+@dataclass(frozen=True)
+class Depth:
+    """Blocks from one fraction of the depth to another; a block lies where its middle does."""
+
+    start: float = 0.0  # fractions of the number of blocks
+    stop: float = 1.0
+
+    def outside(self, groups: Sequence[FoldGroup]) -> list[int]:
+        """Return the indices of the groups that lie in other blocks.
+
+        Every block has heads and feed-forward channels, so the groups of either kind are counted in the order of the
+        graph. Groups whose widths are tied over all layers lie nowhere.
+        """
+        indices = []
+        for apart in (False, True):
+            alike = [i for i, group in enumerate(groups) if group.apart is apart]
+            places = {index: (rank + 0.5) / len(alike) for rank, index in enumerate(alike)}
+            indices += [i for i, place in places.items() if not self.start <= place < self.stop]
+        return sorted(i for i in indices if groups[i].tie is None)
+
+
+#: All blocks.
+WHOLE_DEPTH = Depth()
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,11 @@ from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.seams.factor_queries import FactorQueries
+from onnxfold.passes.seams.factor_queries import FactorQueries, SplitProjections
 from onnxfold.passes.seams.factor_tables import FactorTables
 from onnxfold.passes.seams.factor_ties import FactorTies
 from onnxfold.passes.seams.split_lookups import SplitLookups
-from onnxfold.passes.seams.split_projections import SplitProjections
-from onnxfold.passes.seams.split_tables import SplitTables
-from onnxfold.passes.seams.ties import readers_of
+from onnxfold.passes.seams.split_tables import SplitTables, readers_of
 from onnxfold.report import PassRecord, Refusal, RefusalKind
 
 #: More than any network has that somebody trained; each takes milliseconds.

@@ -42,8 +42,8 @@ from onnxfold.inputs.tokens.token_plan import planned_beside
 from onnxfold.inputs.tokens.token_text import TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.moments import NO_DOUBT
 from onnxfold.statistics.observe import FitRules
-from onnxfold.statistics.shrinkage import NO_DOUBT
 
 _BATCH = 64
 _USUAL = InputRequest()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
+from onnxfold.statistics.moments import NO_DOUBT, Doubt
 
 INVERTED, LEAVES, NOISE, DATA = "deep-inversion", "dead-leaves", "noise", "data"
 #: Kinds of texts: ids that the model wrote or filled in, and ids drawn one by one, by their ranks or evenly.

@@ -34,7 +34,15 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.moments import ChannelMoments
+from onnxfold.statistics.moments import (
+    NO_DOUBT,
+    ChannelMoments,
+    Classes,
+    Doubt,
+    intensity,
+    shrink_covariance,
+    split_moments,
+)
 from onnxfold.statistics.samples import (
     Batch,
     Samples,
@@ -44,7 +52,6 @@ from onnxfold.statistics.samples import (
     unit_samples,
     weighted_batches,
 )
-from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrink_covariance, split_moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +93,7 @@ class FitRules:
     """How a fit on inputs weights, doubts and follows what they show; made where inputs are made."""
 
     matches: bool = False  # whether BatchNormalizations take the statistics of these inputs, which are not the data's
-    shrinks: bool = False  # whether covariances are shrunk, see :mod:`onnxfold.statistics.shrinkage`
+    shrinks: bool = False  # whether covariances are shrunk, see :mod:`onnxfold.statistics.moments`
     doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
     by_length: bool = False  # whether positions count by their length, see :mod:`onnxfold.statistics.samples`
     alone: bool = False  # whether repairs look at every group as if nothing else was folded
@@ -99,7 +106,7 @@ class ConsumerMoments:
     covariance: Matrix  # C, of the activations, as the samples have it
     #: G, of the weight's columns; in the type it was computed in, which of wide layers takes half the memory.
     gram: Array
-    shrinkage: float = 0.0  # the part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`
+    shrinkage: float = 0.0  # the part of C that is not relied on, see :mod:`onnxfold.statistics.moments`
     doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
     duplicates: Classes | None = None  # classes of exact duplicates
     has_bias: bool = True  # whether a bias takes what means change; if not, C is about zero

@@ -15,7 +15,7 @@ from onnxfold.machine.memory import DEFAULT_PART, limit
 from onnxfold.machine.python import keep_folders_out
 from onnxfold.machine.threads import usable_cores
 from onnxfold.printable import shortened
-from onnxfold.sweeps.extra import require_packages
+from onnxfold.sweeps.results import require_packages
 
 if TYPE_CHECKING:
     from distributed import Client

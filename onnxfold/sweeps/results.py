@@ -10,17 +10,18 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files import check_own, explain_errors, made_folder, new_folder, open_regular, reason, write
 from onnxfold.files.locks import is_held_elsewhere
-from onnxfold.sweeps.extra import require_packages
 from onnxfold.sweeps.row import COLUMN_TYPES, Row
 
 if TYPE_CHECKING:
     import pyarrow
+
 
 _PARTS, _WHOLE, _MODELS, _LOCK = "results", "results.parquet", "models", ".lock"
 #: More than any sweep has.
@@ -179,3 +180,12 @@ def _plain(content: bytes) -> list[dict[str, Any]]:
         raise ValueError(f"'{wrong[0]}' has another type")
     rows: list[dict[str, Any]] = file.read([name for name in schema.names if name in types]).to_pylist()
     return rows
+
+
+def require_packages(*names: str) -> None:
+    """Refuse work for which packages of the extra are missing; nothing is imported."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"a sweep needs {' and '.join(missing)}, not installed: pip install 'dask[distributed]' pyarrow"
+        )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.normalized_layers import GroupLayer, Normalization
+from onnxfold.channels.layers import GroupLayer, Normalization
 from onnxfold.channels.rows import per_unit, scale_units, set_per_unit
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult

@@ -6,12 +6,12 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.channels import find_groups
-from onnxfold.channels.constraints.rotations import is_identity
+from onnxfold.channels.constraints.streams import is_identity
 from onnxfold.graph.nodes import rewritten
 from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.seams.ties import TiedTable, find_ties, readers_of
+from onnxfold.passes.seams.split_tables import TiedTable, find_ties, readers_of
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from onnxfold.budget.devices import load_device
-from onnxfold.budget.memory_need import MemoryNeed, misfit
+from onnxfold.budget.devices import MemoryNeed, load_device, misfit
 
 NANO, EYE = load_device("arduino-nano-33-ble"), load_device("esp-eye")
 SMALL = MemoryNeed(runtime="TFLM", model_bytes=1000, activation_bytes=1000, table_bytes=64, buffer_bytes=100, basis="")

@@ -6,7 +6,7 @@ import pytest
 from onnxfold.channels import FoldGroup, find_groups
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.features import features
+from onnxfold.cluster.gram import features
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.cluster.plan import FoldPlan, plan_folds

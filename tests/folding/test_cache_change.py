@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
+from onnxfold.budget.allocate import TiedWidths
 from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.ram import RamCost
 from onnxfold.budget.costs.weights import WeightCost
-from onnxfold.budget.ties import TiedWidths
 from onnxfold.cli import cli
 from onnxfold.config import NOTHING
 from onnxfold.errors import ConfigError

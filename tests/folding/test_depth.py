@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from onnxfold.channels.group import Allowed, FoldGroup, WidthRules
-from onnxfold.folding.blocks.depth import WHOLE_DEPTH
-from onnxfold.folding.methods import METHODS
+from onnxfold.folding.methods import METHODS, WHOLE_DEPTH
 
 RECIPE = METHODS["fold-ar"].form(is_language=True).depth
 

@@ -9,8 +9,7 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.ram import count_ram
-from onnxfold.budget.devices import load_device
-from onnxfold.budget.memory_need import misfit
+from onnxfold.budget.devices import load_device, misfit
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.export.firmware import need as need_module
 from onnxfold.export.firmware import write_project

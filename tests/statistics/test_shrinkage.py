@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onnxfold.channels import find_groups
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.graph.files.load import load
+from onnxfold.statistics.moments import Doubt, intensity, shrink_covariance, split_moments
 from onnxfold.statistics.observe import ConsumerMoments, FitRules, Observing, observe
-from onnxfold.statistics.shrinkage import Doubt, intensity, shrink_covariance, split_moments
 from testing.models import chain_conv, random_input
 
 Array = NDArray[Any]

@@ -168,6 +168,6 @@ def test_models_of_one_file_several_files_and_a_folder(folder: SweepFolder) -> N
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxfold.sweeps.extra.find_spec", lambda _: None)
+    monkeypatch.setattr("onnxfold.sweeps.results.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"needs pyarrow, not installed: pip install 'dask"):
         SweepFolder(tmp_path)

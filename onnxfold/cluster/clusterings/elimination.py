@@ -12,7 +12,7 @@ cheapest of all drops and merges is taken, and C and G are carried over to what 
 every k, and with it the error curve of the group, in one go.
 
 A merge averages what goes *into* the nonlinearity, so (1), which averages what comes out, is too optimistic for
-it; merges are charged `MERGE_CHARGE` times as much. Inputs that may differ from data (`statistics/shrinkage.py`)
+it; merges are charged `MERGE_CHARGE` times as much. Inputs that may differ from data (`statistics/moments.py`)
 say little of which channels go together: their doubt d raises the charge by 1 / (1 - d)^2.
 
 References

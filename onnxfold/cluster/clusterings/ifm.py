@@ -35,8 +35,7 @@ import numpy as np
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.clusterings.agglomerative import Vector, merge_nearest
-from onnxfold.cluster.features import member_rows
-from onnxfold.cluster.gram import Points
+from onnxfold.cluster.gram import Points, member_rows
 from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters, mean_partition
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.features import member_rows
+from onnxfold.cluster.gram import member_rows
 from onnxfold.cluster.partition import ChannelPartition, check_clusters, select_partition
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix

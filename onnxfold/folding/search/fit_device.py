@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from onnxfold.budget.costs.flash import FlashCost
 from onnxfold.budget.costs.ram import RamCost
-from onnxfold.budget.devices import DeviceProfile
-from onnxfold.budget.memory_need import MemoryNeed, misfit
+from onnxfold.budget.devices import DeviceProfile, MemoryNeed, misfit
 from onnxfold.budget.requests import tightest
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.channels.normalized_layers import normalizations
+from onnxfold.channels.layers import normalizations
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm

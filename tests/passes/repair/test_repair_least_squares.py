@@ -28,8 +28,8 @@ from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair import compensate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import silent
+from onnxfold.statistics.moments import Doubt
 from onnxfold.statistics.observe import FitRules, Observing, observe
-from onnxfold.statistics.shrinkage import Doubt
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input, run
 from testing.nodes_run import outputs_run
