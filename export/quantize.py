@@ -15,7 +15,7 @@ from onnxfold.export.tflite.convert import Converted, Port
 from onnxfold.export.tflite.graph import Graph
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, tensor_names
 from onnxfold.graph.tensors import Array
-from onnxfold.quantize.quiet import quiet
+from onnxfold.quantize.qdq import quiet
 from onnxfold.statistics.activations import Batches
 
 #: What operators tell apart of their input; int8 results of the first two do not change beyond it.

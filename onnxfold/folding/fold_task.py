@@ -18,7 +18,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.progress import Progress
-from onnxfold.quantize.refuse import require_quantizable
+from onnxfold.quantize.quantize import require_quantizable
 
 
 @dataclass(frozen=True, eq=False)

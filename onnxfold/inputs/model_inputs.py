@@ -15,16 +15,14 @@ from onnxfold.files import Cache
 from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.given_inputs import input_infos, quarters, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder, text_file
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
-from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.inversion.settings import InversionSettings
-from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
-from onnxfold.inputs.parted import quarters, split_samples
 from onnxfold.inputs.sample_kinds import (
     DATA,
     DOUBT_OF_TEXT,

@@ -20,11 +20,10 @@ from onnxfold.inputs.sample_kinds import DATA, SAMPLE_KINDS, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
-from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
 from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
-from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
+from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, frequencies, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches

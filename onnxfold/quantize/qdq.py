@@ -1,19 +1,24 @@
-"""QDQ ONNX by onnxruntime's quantiser.
+"""QDQ ONNX, and products of integers whose activations are quantised as they are read, by onnxruntime's quantiser.
 
 Weights become int8, one scale per output channel, and keep to 7 bits: x86 CPUs without VNNI instructions add products
 of pairs in 16 bits, which 8 bits overflow. So a file gives the same answers on every CPU. Activations are uint8, for
 which onnxruntime's CPU kernels are written. benchmarks/equal_bytes.md measures both against the other choices.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_float, attr_int
-from onnxfold.quantize.quiet import quiet
+from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Range
 
 #: Operators on integers: those with weights, and those between them that have integer kernels or move values only.
@@ -124,3 +129,90 @@ def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
     bias = node.input[2] if len(node.input) > 2 else ""
     vector = shapes.get(node.input[1], [0, 0])[0 if attr_int(node, "transB", 0) else 1]
     return bool(bias) and list(shapes.get(bias, ())) != [vector]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Caught(logging.Filter):
+    """Filter that keeps lines on the root logger from a package, where onnxruntime's quantiser logs."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__()
+        self._package = package
+        self.lines: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self._package not in record.pathname.replace("\\", "/"):
+            return True
+        self.lines.append(record.getMessage())
+        return False
+
+
+@contextlib.contextmanager
+def quiet(package: str) -> Iterator[None]:
+    """Send what a library prints, warns of, and logs on the root logger to the log's debug level."""
+    root, caught, printed = logging.getLogger(), _Caught(package), io.StringIO()
+    handler = logging.NullHandler()  # without any handler, a first message would set one up that prints
+    root.addFilter(caught)
+    root.addHandler(handler)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.removeHandler(handler)
+        root.removeFilter(caught)
+        for line in (*caught.lines, *printed.getvalue().splitlines()):
+            _LOGGER.debug("%s: %s", package, line)
+
+
+#: A Gemm without factors is a product, too.
+INTEGER_OPERATORS = ("MatMul", "Gather")
+
+
+def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) -> GraphView:
+    """Return a float32 model with products of integers; takes and raises what `to_qdq` does without ranges.
+
+    Every product of an activation with a constant matrix becomes DynamicQuantizeLinear and MatMulInteger, which
+    onnxruntime computes as one; tables of words become int8, too. Bits and scales of weights are those of
+    :func:`to_qdq`. All else stays in float32.
+    """
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
+    from onnxruntime.quantization.quant_utils import QuantizationMode
+
+    def quantizer(typed: ModelProto) -> Any:
+        quantizer_of_model = ONNXQuantizer(
+            typed,
+            **weight_options(types),
+            mode=QuantizationMode.IntegerOps,
+            static=False,
+            activation_qType=QuantType.QUInt8,
+            tensors_range=None,
+            nodes_to_exclude=[],
+            op_types_to_quantize=list(INTEGER_OPERATORS),
+            extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
+        )
+        quantizer_of_model.model.replace_gemm_with_matmul()
+        return quantizer_of_model
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    view = load(run_quantiser(copy, quantizer))
+    _share_matrices(view)
+    return view
+
+
+def _share_matrices(view: GraphView) -> None:
+    """Let what still reads the floats of a matrix of integers dequantise these: a matrix is stored once."""
+    behind: list[NodeProto] = []
+    double = [name for name in view.weights if view.is_weight(f"{name}_quantized")]
+    for name in double:
+        if view.consumers(name) or name in view.output_names:
+            inputs = [f"{name}{end}" for end in ("_quantized", "_scale", "_zero_point")]
+            # A scale per column, or one for all.
+            axis = len(view.weights[inputs[0]].shape) - 1 if view.weights[inputs[1]].shape else 0
+            behind.append(helper.make_node("DequantizeLinear", inputs, [name], f"{name}_DequantizeLinear", axis=axis))
+    view.remove_weights(double)
+    view.replace_nodes([*behind, *view.nodes])

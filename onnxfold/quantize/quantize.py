@@ -5,28 +5,63 @@ layer. One range for all texts leaves most values a few steps, so each product t
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 import onnx
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxfold.budget.costs.weights import count_parameters
+from onnxfold.channels.layers import linear_weights
+from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import UnsupportedModelError, VerificationError
 from onnxfold.graph.files.load import load
-from onnxfold.graph.files.save import to_model, weight_bytes
+from onnxfold.graph.files.save import PROTOBUF_LIMIT, to_model, weight_bytes
 from onnxfold.graph.nodes import captured_names, node_key
-from onnxfold.graph.quantized import dequantized_tensors
+from onnxfold.graph.quantized import dequantized_tensors, is_quantized
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.unneeded import RemoveUnused
 from onnxfold.progress import Progress, silent
-from onnxfold.quantize.integer_products import to_integer_products
-from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_qdq
-from onnxfold.quantize.refuse import require_small
+from onnxfold.quantize.block_weights import BlockWeight
+from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_integer_products, to_qdq
 from onnxfold.statistics.activations import Batches, Range, activation_ranges
+
+
+def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> None:
+    """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read."""
+    done = next((node for node in (*(block.node for block in blocks), *view.nodes) if is_quantized(node)), None)
+    if done is not None:
+        raise UnsupportedModelError(
+            f"dtype='int8': the model is quantised already, see {done.op_type} '{done.name or node_key(done)}': "
+            "give the float32 model"
+        )
+    weights = linear_weights(view)
+    if not weights:
+        raise UnsupportedModelError(
+            "dtype='int8': there is nothing to quantise, since no Conv, Gemm or MatMul of the main graph has constant "
+            "weights"
+        )
+    other = next((name for name in weights if view.weight_type(name) != TensorProto.FLOAT), None)
+    if other is not None:
+        type_name = TensorProto.DataType.Name(view.weight_type(other)).lower()
+        raise UnsupportedModelError(
+            f"dtype='int8' quantises float32 models, and weight '{other}' is {type_name}: convert the model to float32"
+        )
+
+
+def require_small(view: GraphView) -> None:
+    """Refuse a model of over 2 GB."""
+    size = weight_bytes(view)
+    if size > PROTOBUF_LIMIT:
+        raise UnsupportedModelError(
+            f"dtype='int8': the model has {show_bytes(size)} of float32 weights, and onnxruntime's quantiser takes "
+            f"{show_bytes(PROTOBUF_LIMIT)}: fold it further, or fold without dtype"
+        )
+
 
 #: Normalisations become part of the layers before them.
 PREPARE = Pipeline((FuseBatchNorm(), RemoveUnused()))

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 
 from onnxfold.errors import ConfigError, UnsupportedModelError  # noqa: E402
 from onnxfold.graph.files.load import load  # noqa: E402
-from onnxfold.inputs.inversion import batches as module  # noqa: E402
-from onnxfold.inputs.inversion.batches import Clock, run_batches  # noqa: E402
+from onnxfold.inputs.inversion import invert as module  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
+from onnxfold.inputs.inversion.invert import Clock, run_batches  # noqa: E402
 from testing.inversion import ENDLESS, of_steps  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 

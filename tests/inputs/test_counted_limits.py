@@ -16,7 +16,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
 from onnxfold.inputs.images.synthetic import sample_cost
-from onnxfold.inputs.inversion import batches
+from onnxfold.inputs.inversion import invert
 from onnxfold.inputs.inversion.settings import Schedule
 from testing.models import chain_conv
 
@@ -87,7 +87,7 @@ def test_no_clock_decides_unless_a_limit_is_given(monkeypatch: pytest.MonkeyPatc
     alone = _inverted_fold()
     assert alone[1] == (40,)
     ticks = count(step=100)  # hours in all
-    monkeypatch.setattr(batches, "Schedule", partial(Schedule, clock=lambda: float(next(ticks))))
+    monkeypatch.setattr(invert, "Schedule", partial(Schedule, clock=lambda: float(next(ticks))))
     assert _inverted_fold() == alone
 
 

@@ -18,9 +18,14 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion import deep_inversion as module
 from onnxfold.inputs.inversion import invert
-from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
+from onnxfold.inputs.inversion.deep_inversion import (
+    Inversion,
+    InversionSettings,
+    deep_inversion,
+    fused_layers,
+    obstacle,
+)
 from onnxfold.inputs.inversion.settings import LossWeights, Schedule
-from onnxfold.inputs.inversion.targets import fused_layers
 from onnxfold.torch_graph import availability
 from testing.graph_builder import GraphBuilder
 from testing.inversion import ENDLESS as SETTINGS

@@ -11,8 +11,15 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
-from onnxfold.quantize.bits import BlockFormat, dequantized_rows, pack_numbers, quantized_rows, unpack_numbers
-from onnxfold.quantize.block_weights import dequantize_blocks, requantize_blocks
+from onnxfold.quantize.block_weights import (
+    BlockFormat,
+    dequantize_blocks,
+    dequantized_rows,
+    pack_numbers,
+    quantized_rows,
+    requantize_blocks,
+    unpack_numbers,
+)
 from testing.compare import relative_difference
 from testing.few_bits import in_few_bits
 from testing.genai_models import genai_decoder, genai_feeds

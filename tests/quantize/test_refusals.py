@@ -23,7 +23,7 @@ from onnxfold.errors import (
 )
 from onnxfold.export import to_tflite
 from onnxfold.graph.files.load import load
-from onnxfold.quantize import refuse
+from onnxfold.quantize import quantize
 from testing import models
 from testing.quick import QUICK, quick_fold
 from tests.command_line import onnxfold as run_command
@@ -85,7 +85,7 @@ def test_so_are_models_of_integer_operators() -> None:
     model = models.chain_conv(0)
     model.graph.node[-1].op_type = "QLinearGemm"
     with pytest.raises(UnsupportedModelError, match="quantised already, see QLinearGemm 'gemm_0'"):
-        refuse.require_quantizable(load(model))
+        quantize.require_quantizable(load(model))
 
 
 def test_other_float_types_are_refused() -> None:
@@ -104,7 +104,7 @@ def test_weights_of_bodies_stay_float() -> None:
 
 
 def test_more_than_2_gb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refuse, "PROTOBUF_LIMIT", 1000)
+    monkeypatch.setattr(quantize, "PROTOBUF_LIMIT", 1000)
     with pytest.raises(UnsupportedModelError, match=r"the model has 2\.6 KiB of float32 weights"):
         _int8(models.chain_conv(0, bn=False))
 

@@ -21,7 +21,7 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.probes.influence import effects, influences
 from onnxfold.graph.tensors import Matrix
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.tokens.cache_layers import layers_left
+from onnxfold.inputs.tokens.cache_heads import layers_left
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.report import DroppedBlock
 

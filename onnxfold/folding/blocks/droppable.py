@@ -10,8 +10,7 @@ from onnxfold.graph.interface import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_outputs
-from onnxfold.inputs.tokens.cache_layers import renumber_caches
+from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_outputs, renumber_caches
 from onnxfold.inputs.tokens.interface import Purpose, token_interface
 from onnxfold.language.residual_branches import (
     SUM_AND_NORM,

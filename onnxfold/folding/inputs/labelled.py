@@ -10,10 +10,9 @@ from onnxfold.errors import ConfigError
 from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos
+from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos, select_samples
 from onnxfold.inputs.given_samples import given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
-from onnxfold.inputs.parted import select_samples
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.statistics.activations import Batches
 

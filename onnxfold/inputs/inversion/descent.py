@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.inputs.inversion.deep_inversion import spatial_axes
 from onnxfold.inputs.inversion.objective import InversionObjective, Terms, total_variation
 from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms, Schedule
-from onnxfold.inputs.inversion.targets import spatial_axes
 
 #: How much of the running mean and of the running mean square a step keeps.
 _KEPT_MEAN, _KEPT_SQUARE = 0.9, 0.999

@@ -17,7 +17,6 @@ from onnxfold.inputs.sample_kinds import FILLED, PRIOR, SAMPLE_KINDS, UNIFORM, W
 from onnxfold.inputs.tokens.feeds import Others
 from onnxfold.inputs.tokens.interface import TokenInterface
 from onnxfold.inputs.tokens.language_model import LanguageModel
-from onnxfold.inputs.tokens.sampling import most_varied
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_readings, affordable_text
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 from onnxfold.inputs.tokens.written_text import (
@@ -25,6 +24,7 @@ from onnxfold.inputs.tokens.written_text import (
     Writing,
     continue_texts,
     fill_in,
+    most_varied,
     reread_texts,
     sequences_at_once,
 )

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.inputs.tokens.frequency import frequencies
-from onnxfold.inputs.tokens.tokenizer import read_tokenizer
+from onnxfold.inputs.tokens.tokenizer import frequencies, read_tokenizer
 from testing.language_models import WORDS, write_tokenizer
 
 

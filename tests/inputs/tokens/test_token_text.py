@@ -25,10 +25,9 @@ from onnxfold.inputs.tokens import token_plan, written_text
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
-from onnxfold.inputs.tokens.sampling import draw_tokens, most_varied
 from onnxfold.inputs.tokens.token_plan import planned_tokens
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
-from onnxfold.inputs.tokens.written_text import Writing
+from onnxfold.inputs.tokens.written_text import Writing, draw_tokens, most_varied
 from testing.inputs import model_inputs
 from testing.language_models import SPECIAL, WORDS, decoder, encoder, grouped_query_decoder, write_tokenizer
 
