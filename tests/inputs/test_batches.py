@@ -14,6 +14,7 @@ from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import invert as module  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
 from onnxfold.inputs.inversion.invert import Clock, run_batches  # noqa: E402
+from onnxfold.inputs.inversion.settings import Schedule  # noqa: E402
 from testing.inversion import ENDLESS, of_steps  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
@@ -103,3 +104,25 @@ def test_time_is_shared_by_rounds() -> None:
 def test_steps_of_another_number_of_batches_are_refused() -> None:
     with pytest.raises(ConfigError, match="2 numbers of inversion steps are given for 4 batches"):
         Clock(InversionSettings(exact_steps=(1, 2)), 5, 4)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e9, 40), (40.0, 40), (20.0, 20), (0.0, 2), (-5.0, 2)])
+def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
+    """The learning rate falls over the last quarter, however many steps there are."""
+    now = 0.0
+    schedule = Schedule(SETTINGS.rate, 40, seconds=seconds, clock=lambda: now)
+    rates = []
+    while schedule.running:
+        rates.append(schedule.rate)
+        now += 1.0
+        schedule.note(1.0 / (1 + schedule.done))
+    assert len(rates) == steps
+    assert schedule.cut == (steps < 40)
+    settling = -(-steps // 4)
+    assert rates == [1.0] * (steps - settling) + [(settling - i) / settling for i in range(settling)]
+    again = Schedule(SETTINGS.rate, 40, exact=steps, clock=lambda: 1e9)
+    repeated = []
+    while again.running:
+        repeated.append(again.rate)
+        again.note(1.0)
+    assert repeated == rates

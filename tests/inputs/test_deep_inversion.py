@@ -25,7 +25,7 @@ from onnxfold.inputs.inversion.deep_inversion import (
     fused_layers,
     obstacle,
 )
-from onnxfold.inputs.inversion.settings import LossWeights, Schedule
+from onnxfold.inputs.inversion.settings import LossWeights
 from onnxfold.torch_graph import availability
 from testing.graph_builder import GraphBuilder
 from testing.inversion import ENDLESS as SETTINGS
@@ -277,28 +277,6 @@ def test_a_flat_loss_ends_it() -> None:
     assert _invert(model, settings=replace(SETTINGS, rate=endless), steps=30).steps == 30
     # Two windows, and a tenth of the steps to settle.
     assert _invert(model, settings=replace(SETTINGS, rate=replace(endless, tolerance=0.5)), steps=30).steps == 12
-
-
-@pytest.mark.parametrize(("seconds", "steps"), [(1e9, 40), (40.0, 40), (20.0, 20), (0.0, 2), (-5.0, 2)])
-def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
-    """The learning rate falls over the last quarter, however many steps there are."""
-    now = 0.0
-    schedule = Schedule(SETTINGS.rate, 40, seconds=seconds, clock=lambda: now)
-    rates = []
-    while schedule.running:
-        rates.append(schedule.rate)
-        now += 1.0
-        schedule.note(1.0 / (1 + schedule.done))
-    assert len(rates) == steps
-    assert schedule.cut == (steps < 40)
-    settling = -(-steps // 4)
-    assert rates == [1.0] * (steps - settling) + [(settling - i) / settling for i in range(settling)]
-    again = Schedule(SETTINGS.rate, 40, exact=steps, clock=lambda: 1e9)
-    repeated = []
-    while again.running:
-        repeated.append(again.rate)
-        again.note(1.0)
-    assert repeated == rates
 
 
 def test_batches_share_the_time() -> None:
