@@ -106,13 +106,13 @@ class Layer:
     @property
     def has_own_bias(self) -> bool:
         """Whether the operator's own bias input is given."""
-        index = self.operator.bias_input
+        index = self.operator.bias.number
         return 0 <= index < len(self.node.input) and bool(self.node.input[index])
 
     @property
     def lacks_bias(self) -> bool:
         """Whether nothing is added to the channels, and the operator takes a bias."""
-        return not self.bias and self.operator.bias_input >= 0 and not self.has_own_bias
+        return not self.bias and self.operator.bias.number >= 0 and not self.has_own_bias
 
     @property
     def is_plain(self) -> bool:
@@ -140,7 +140,7 @@ def layer_of(view: GraphView, node: NodeProto) -> Layer | None:
     layer = Layer(node, operator, operator.rows, "", node)
     width = layer.width(view)
     if layer.has_own_bias:
-        bias = node.input[operator.bias_input]
+        bias = node.input[operator.bias.number]
         is_vector = view.is_weight(bias) and view.weights[bias].shape[-1:] == (width,) == (view.weight_size(bias),)
         return replace(layer, bias=bias) if is_vector else layer
     reader = only_reader(view, node.output[0])
@@ -213,7 +213,7 @@ def _may_rescale(view: GraphView, layer: Layer, rows: Member, bias: Member | Non
         return False
     if not layer.bias:
         return True
-    if layer.has_own_bias and layer.operator.bias_factor != 1.0:
+    if layer.has_own_bias and layer.operator.bias.factor != 1.0:
         return False
     return bias is not None and bias.positions.shape == rows.positions.shape and len(view.consumers(layer.bias)) == 1
 

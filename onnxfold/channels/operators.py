@@ -36,6 +36,16 @@ class Window:
 
 
 @dataclass(frozen=True)
+class BiasInput:
+    """Where an operator takes a vector that is added to its channels, and what else that vector can stand for."""
+
+    number: int = -1  # of the input, -1 where the operator takes none
+    factor: float = 1.0  # of that vector
+    #: Whether a channel of the data that is the same number everywhere adds its rows times it, the same everywhere.
+    takes_constants: bool = False
+
+
+@dataclass(frozen=True)
 class Linear:
     """Sums of products of an input with a weight, and the bias that the operator may add to them."""
 
@@ -46,9 +56,7 @@ class Linear:
     rows: Axis | None = None
     #: The axis of the result that the channels lie on, in the order of `rows`; negative counts from the end.
     channel_axis: int = 1
-    #: Number of the input that takes a vector to be added along `channel_axis`, -1 where the operator takes none.
-    bias_input: int = -1
-    bias_factor: float = 1.0  # factor of that vector
+    bias: BiasInput = BiasInput()  # a vector that is added along `channel_axis`
     is_plain: bool = True  # whether nothing but that vector is added, and no activation follows inside the operator
     is_depthwise: bool = False  # whether every output channel reads a single input channel
     #: For a convolution, whose weight is shaped (filters, channels read, *kernel): what a position reads.

@@ -105,4 +105,4 @@ def _give_bias(view: GraphView, key: str) -> None:
     weight = view.weights[operator.weight]
     dtype = view.weight(operator.weight).dtype
     zeros = np.zeros(weight.shape[operator.rows.axis] * operator.rows.blocks, dtype)
-    view.fill_input(node, operator.bias_input, view.add_weight(f"{key}_bias", zeros))
+    view.fill_input(node, operator.bias.number, view.add_weight(f"{key}_bias", zeros))

@@ -83,7 +83,7 @@ def match(first: SourceNetwork, other: SourceNetwork) -> Match:
             if all(pair):
                 open_pairs.append(pair)
             elif any(pair):
-                if operator is None or operator.bias_input != index:
+                if operator is None or operator.bias.number != index:
                     raise _differ(first, other, node, partner, f"only one of them has input {index}")
                 lacking.append((1, node_key(partner)) if pair[0] else (0, node_key(node)))
     for a, b in _duplicates({a: b for a, b in tensors.items() if not other.view.is_weight(b)}):

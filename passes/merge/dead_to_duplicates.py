@@ -12,7 +12,7 @@ from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import Layer, batch_norm, layer_of, linear
 from onnxfold.channels.rows import per_unit, put_rows_of, replaced_rows, rows_of
 from onnxfold.channels.rules.zeros import KEEP_ZERO, PASS, PRODUCERS, is_sum
-from onnxfold.graph.nodes import attr_float, attr_ints, attribute, node_key
+from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.repair.biases import bias_of
@@ -118,14 +118,12 @@ def _constants_to_biases(view: GraphView, group: FoldGroup) -> bool:
 def _layer_with_room(view: GraphView, member: Member) -> Layer | None:
     """Return a consumer that takes a bias, and reads the same of a channel at every position; None for others."""
     node = view.producer(member.uses[0].node) if len(member.uses) == 1 else None
-    layer = None if node is None or node.op_type not in ("Conv", "Gemm") else layer_of(view, node)
-    if layer is None or layer.rows.blocks > 1 or layer.operator.convolved_parts > 1:
+    layer = None if node is None else layer_of(view, node)
+    if layer is None or not layer.operator.bias.takes_constants or layer.operator.bias.factor != 1.0:
         return None
-    padded = any(attr_ints(layer.node, "pads")) or attribute(layer.node, "auto_pad") not in (None, b"NOTSET", b"VALID")
-    scaled = attr_float(layer.node, "alpha", 1.0) != 1.0 or layer.operator.bias_factor != 1.0
-    shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)
+    is_shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)
     has_room = bool(layer.bias) or layer.lacks_bias
-    return layer if has_room and not (padded or scaled or shared) else None
+    return layer if has_room and not is_shared else None
 
 
 def _models(group: FoldGroup, dead: Mask) -> npt.NDArray[np.int64]:

@@ -14,5 +14,5 @@ def bias_of(view: GraphView, layer: Layer, width: int) -> str | None:
     if node is None or not layer.lacks_bias:
         return None
     name = view.add_weight(f"{node.output[0]}_bias", np.zeros(width, view.weight(layer.rows.tensor).dtype))
-    view.fill_input(node, layer.operator.bias_input, name)
+    view.fill_input(node, layer.operator.bias.number, name)
     return name

@@ -117,7 +117,7 @@ class RepairBias(Pass):
 
     def _correct(self, view: GraphView, layer: Layer, mean: Matrix, behind: dict[str, str]) -> None:
         """Add a mean to the bias of a layer, or note what is to be added behind it."""
-        factor = layer.operator.bias_factor if layer.last is layer.node else 1.0
+        factor = layer.operator.bias.factor if layer.last is layer.node else 1.0
         shared = bool(layer.bias) and len(self.original.consumers(layer.bias)) > 1
         bias = bias_of(view, layer, len(mean)) if factor != 0.0 and not shared else None
         if bias is not None:

@@ -162,7 +162,7 @@ class Restoration:
 
     def _apply(self, layer: Layer, gain: Matrix, shift: Matrix) -> bool:
         """Scale the rows of a layer and correct its bias so that its result becomes gain * y + shift."""
-        factor = layer.operator.bias_factor if layer.last is layer.node else 1.0
+        factor = layer.operator.bias.factor if layer.last is layer.node else 1.0
         bias = bias_of(self._view, layer, len(gain)) if factor != 0.0 else None
         if bias is None:
             return False

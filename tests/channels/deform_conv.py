@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import Lengths, Linear
+from onnxfold.channels.operators import BiasInput, Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
 
 def samples_times_filters(node: NodeContext) -> Linear:
     """W is (M, C, k...), as of a Conv; the bias is input 3, behind the offsets."""
     w = node.input(1)
-    return Linear((Lengths(node.output()), Lengths(w, 1)), w, Axis(w, 0), bias_input=3)
+    return Linear((Lengths(node.output()), Lengths(w, 1)), w, Axis(w, 0), bias=BiasInput(3))
 
 
 @channel_rule("DeformConv", since=19, mixes="it reads positions that are computed", computes=samples_times_filters)

@@ -4,7 +4,7 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import Lengths, Linear, Window
+from onnxfold.channels.operators import BiasInput, Lengths, Linear, Window
 from onnxfold.channels.registry import channel_rule
 
 
@@ -15,7 +15,10 @@ def convolution(node: NodeContext) -> Linear:
     if not node.is_weight(w):
         return Linear(products)
     depthwise = node.rank(w) > 2 and node.shape(w)[1] == 1
-    return Linear(products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node))
+    window = _window(node)
+    covers_all = window.groups == 1 and bool(window.pads) and not any(node.integers("pads"))  # every position is inside
+    bias = BiasInput(2, takes_constants=covers_all)
+    return Linear(products, w, Axis(w, 0), bias=bias, is_depthwise=depthwise, window=window)
 
 
 def _window(node: NodeContext) -> Window:
@@ -77,7 +80,7 @@ def transposed_convolution(node: NodeContext) -> Linear:
         return Linear(products)
     group = node.integer("group", 1)
     depthwise = node.shape(w)[0] == group > 1
-    return Linear(products, w, Axis(w, 1, group), bias_input=2, is_depthwise=depthwise)
+    return Linear(products, w, Axis(w, 1, group), bias=BiasInput(2), is_depthwise=depthwise)
 
 
 @channel_rule(

@@ -15,12 +15,16 @@ _TRANSPOSES = ("transA", "transB", "transBatchA", "transBatchB")
 
 def fused_convolution(node: NodeContext) -> Linear:
     """A convolution, with a summand or an activation inside."""
-    return replace(convolution(node), is_plain=False)
+    return _with_more(convolution(node))
 
 
 def fused_general_product(node: NodeContext) -> Linear:
     """A Gemm, with an activation inside."""
-    return replace(general_product(node), is_plain=False)
+    return _with_more(general_product(node))
+
+
+def _with_more(operator: Linear) -> Linear:
+    return replace(operator, is_plain=False, bias=replace(operator.bias, takes_constants=False))
 
 
 def scaled_product(node: NodeContext) -> Linear:

@@ -2,7 +2,7 @@
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import Lengths, Linear
+from onnxfold.channels.operators import BiasInput, Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
 
@@ -11,11 +11,12 @@ def general_product(node: NodeContext) -> Linear:
     a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
     turned_a, turned_b = (node.integer(name, 0) for name in ("transA", "transB"))
     products = (Lengths(y), Lengths(a, -2, -1) if turned_a else Lengths(a, -1))
+    factor, is_unscaled = node.number("beta", 1.0), node.number("alpha", 1.0) == 1.0
     if node.is_weight(b):
-        beta = node.number("beta", 1.0)
-        return Linear(products, b, Axis(b, 0 if turned_b else 1), bias_input=2, bias_factor=beta)
+        return Linear(products, b, Axis(b, 0 if turned_b else 1), bias=BiasInput(2, factor, is_unscaled))
     if node.is_weight(a):
-        return Linear(products, a, Axis(a, 1 if turned_a else 0), channel_axis=0, is_plain=not c)
+        bias = BiasInput(takes_constants=is_unscaled)
+        return Linear(products, a, Axis(a, 1 if turned_a else 0), channel_axis=0, bias=bias, is_plain=not c)
     return Linear(products)
 
 
