@@ -17,8 +17,8 @@ STATUSES = ("ok", "does-not-fit", "unavailable", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchResult:
-    """A model on a device.
+class BenchRow:
+    """The subject of a row, how its figures were obtained, and what became of it.
 
     Parameters
     ----------
@@ -30,6 +30,21 @@ class BenchResult:
         One of :data:`STATUSES`.
     reason : str
         Why there is no latency, and what to do about it; one line.
+    """
+
+    model: str
+    device: str
+    method: str
+    status: str = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a model was run.
+
+    Parameters
+    ----------
     runtime : str
         Inference runtime and its version.
     threads : int
@@ -40,6 +55,23 @@ class BenchResult:
         Compiler and version, and its flags, where code was compiled.
     warm_up, repeats : int
         Inferences before, and in, the measurement.
+    """
+
+    runtime: str = ""
+    threads: int = 1
+    clock_hz: int | None = None
+    toolchain: str = ""
+    flags: str = ""
+    warm_up: int = 0
+    repeats: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Time and memory that a model takes.
+
+    Parameters
+    ----------
     latency_s : float, optional
         Median seconds per inference.
     latency_low_s, latency_high_s : float, optional
@@ -50,6 +82,23 @@ class BenchResult:
         What the model takes; `memory` says how this was obtained.
     memory : str
         How the bytes were obtained, in words: 'TFLM arena on the host (upper bound)', 'ELF sections' and so on.
+    """
+
+    latency_s: float | None = None
+    latency_low_s: float | None = None
+    latency_high_s: float | None = None
+    instructions: int | None = None
+    ram_bytes: int | None = None
+    flash_bytes: int | None = None
+    memory: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchResult(Figures, Setup, BenchRow):  # fields in JSON are in the order of the last class first
+    """A model on a device.
+
+    Parameters
+    ----------
     max_relative_error : float, optional
         Largest difference to onnxruntime over the largest reference value; None where outputs were not compared.
     compared_inputs : int
@@ -61,25 +110,6 @@ class BenchResult:
         Everything else, as plain values.
     """
 
-    model: str
-    device: str
-    method: str
-    status: str = "ok"
-    reason: str = ""
-    runtime: str = ""
-    threads: int = 1
-    clock_hz: int | None = None
-    toolchain: str = ""
-    flags: str = ""
-    warm_up: int = 0
-    repeats: int = 0
-    latency_s: float | None = None
-    latency_low_s: float | None = None
-    latency_high_s: float | None = None
-    instructions: int | None = None
-    ram_bytes: int | None = None
-    flash_bytes: int | None = None
-    memory: str = ""
     max_relative_error: float | None = None
     compared_inputs: int = 0
     basis: str = ""

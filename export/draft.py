@@ -31,8 +31,8 @@ MOST_CALIBRATION = 256
 
 
 @dataclass
-class ExportReport:
-    """The result of an export.
+class ExportedFile:
+    """A file in TFLite's format.
 
     Attributes
     ----------
@@ -48,13 +48,6 @@ class ExportReport:
         How many operators of each kind there are; of the direct backend.
     inputs, outputs : dict of str to str
         Layout of every input and output.
-    parity : dict
-        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error, and
-        the output with the largest difference and the scale that this is relative to.
-    notes : list of str
-        What a user should know.
-    seconds : float
-        Time it took.
     """
 
     path: str
@@ -64,6 +57,23 @@ class ExportReport:
     operators: dict[str, int]
     inputs: dict[str, str]
     outputs: dict[str, str]
+
+
+@dataclass
+class ExportReport(ExportedFile):
+    """The result of an export: the file, and what is known of it.
+
+    Attributes
+    ----------
+    parity : dict
+        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error, and
+        the output with the largest difference and the scale that this is relative to.
+    notes : list of str
+        What a user should know.
+    seconds : float
+        Time it took.
+    """
+
     parity: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0

@@ -18,7 +18,8 @@ from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport
+from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
+from onnxfold.export.firmware.project import FirmwareReport
 
 CORE = "cortex-m4f"
 #: The memories that the emulated board has at the addresses of flash and RAM.

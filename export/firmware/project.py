@@ -10,16 +10,17 @@ from string import Template
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.costs.flash import count_flash
-from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device, misfit
+from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device
 from onnxfold.config import NOTHING, checks
 from onnxfold.config.checks import known_keywords, takes_keywords
-from onnxfold.errors import ConfigError, ExportError
+from onnxfold.errors import ConfigError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
 from onnxfold.export.draft import ExportOptions, SampleOptions
 from onnxfold.export.firmware.generated_c import generate_c
-from onnxfold.export.firmware.interface import STACK_BYTES, Interface, config_h, memory_ld, read_interface, tensors_c
-from onnxfold.export.firmware.tflm_model import RUNTIME, operators_h, read_tflite
+from onnxfold.export.firmware.interface import Interface, config_h, memory_ld, read_interface, tensors_c
+from onnxfold.export.firmware.need import BOARDS, FLASH_BYTES, RAM_BYTES, advice_to_fit, board_of, require_room
+from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
 from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.files.load import ModelLike, blames_broken_files
@@ -31,13 +32,6 @@ from onnxfold.printable import printable
 #: Kinds of projects -> what runs the model there unless asked otherwise.
 KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
 RUNTIMES = ("tflm", "generated")
-#: Of the Arduino Nano 33 BLE: the memory that firmware for QEMU is linked for.
-FLASH_BYTES = 1_048_576
-RAM_BYTES = 262_144
-#: The boards that projects are for, by their profiles.
-_BOARDS = {"arduino": "arduino-nano-33-ble", "esp-idf": "esp-eye"}
-#: Protocol, C library and start-up code of firmware for QEMU, rounded up.
-_BARE_FLASH_BYTES, _BARE_RAM_BYTES = 16_384, 1024
 _ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
 _CORE = ("dut.c", "dut.h", "model_run.h", "op_ticks.h", "port.h", "text.c", "text.h")
 _ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
@@ -46,13 +40,13 @@ _ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirmwareReport:
-    """Contents of a project.
+class ModelOfProject:
+    """The model of a project, and the memory that it takes.
 
     Parameters
     ----------
     path : str
-        Its folder.
+        The project's folder.
     kind : str
         One of `KINDS`.
     runtime : str
@@ -65,12 +59,6 @@ class FirmwareReport:
         The model in read-only memory.
     dtype : str
         Type of weights and activations.
-    misfit : str
-        Why the model does not fit the board, as far as its profile tells; empty if it fits.
-    files : tuple of str
-        The files, relative to the folder.
-    notes : tuple of str
-        What a user should know: the scales of int8, and sizes that were free.
     """
 
     path: str
@@ -81,6 +69,22 @@ class FirmwareReport:
     arena_bytes: int
     model_bytes: int
     dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirmwareReport(ModelOfProject):
+    """Contents of a project.
+
+    Parameters
+    ----------
+    misfit : str
+        Why the model does not fit the board, as far as its profile tells; empty if it fits.
+    files : tuple of str
+        The files, relative to the folder.
+    notes : tuple of str
+        What a user should know: the scales of int8, and sizes that were free.
+    """
+
     misfit: str
     files: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -201,9 +205,9 @@ def write_project(
             if runtime == "generated"
             else _tflm(view, Path(work), named, {**options["samples"], **checking})
         )
-        board = _board(kind, options["flash_bytes"], options["ram_bytes"])
+        board = board_of(kind, options["flash_bytes"], options["ram_bytes"])
         if kind != "qemu":  # whose linker says it, and by how many bytes
-            _require_room(content.need, board, dtype)
+            require_room(content.need, board, dtype)
         written = _project_files(content, named, board)
         for file, text in written.items():
             (draft / file).parent.mkdir(parents=True, exist_ok=True)
@@ -211,38 +215,12 @@ def write_project(
         report = FirmwareReport(
             path=str(target), kind=kind, runtime=content.need.runtime, input_bytes=content.interface.input_bytes,
             output_bytes=content.interface.output_bytes, arena_bytes=content.arena_bytes,
-            model_bytes=content.need.model_bytes, dtype=dtype, misfit=_advice(content.need, board, dtype),
+            model_bytes=content.need.model_bytes, dtype=dtype, misfit=advice_to_fit(content.need, board, dtype),
             files=tuple(sorted(written)), notes=content.notes,
         )  # fmt: skip
         with within(report):
             pass
     return report
-
-
-def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
-    """Return the profile of the board of a project; of QEMU, with the memory that its firmware is linked for."""
-    if kind in _BOARDS:
-        return load_device(_BOARDS[kind])
-    return replace(
-        load_device(_BOARDS["arduino"]), name="mps2-an386", flash_bytes=flash_bytes, ram_bytes=ram_bytes,
-        usable_flash_fraction=1.0, usable_ram_fraction=1.0, runtime_flash_bytes=_BARE_FLASH_BYTES,
-        runtime_ram_bytes=_BARE_RAM_BYTES, stack_bytes=STACK_BYTES,
-    )  # fmt: skip
-
-
-def _advice(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
-    """Return in one line why a model does not fit a board, and what to do; '' if it fits."""
-    reason = misfit(need, board)
-    smaller = "give --dtype int8 or smaller" if (need.runtime, dtype) == (RUNTIME, "float32") else "give smaller"
-    what_to_do = f"fold it with --device, or {smaller} inputs (--input-shapes)"
-    return f"the model for {board.name} {reason}; {what_to_do}" if reason else ""
-
-
-def _require_room(need: MemoryNeed, board: DeviceProfile, dtype: str) -> None:
-    """Raise ExportError if a model does not fit a board, whatever system and runtime take."""
-    bare = replace(board, runtime_flash_bytes=0, runtime_ram_bytes=0, stack_bytes=0)
-    if misfit(need, bare):
-        raise ExportError(f"{_advice(need, board, dtype)}; nothing was written")
 
 
 def _check_kind(kind: str, runtime: str, dtype: str) -> str:
@@ -294,7 +272,7 @@ def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
 
 
 def _content(named: _Named, interface: Interface, need: MemoryNeed, files: dict[str, str]) -> _Content:
-    device = _BOARDS.get(named.kind, "mps2-an386")
+    device = BOARDS.get(named.kind, "mps2-an386")
     arena = _ESP_PSRAM if named.kind == "esp-idf" and need.in_psram(load_device(device)) else ""
     common = {
         **{n: _template(f"core/{n}") for n in _CORE},

@@ -46,52 +46,49 @@ _EXPECTED: Mapping[Any, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceProfile:
-    """A board.
+class Processor:
+    """The processor of a board.
 
     Parameters
     ----------
-    name, title : str
-        Short name, and the name in tables.
     core : str
         Processor core.
     cores, clock_hz : int
         Number of cores, and their highest clock in Hz.
     fpu : {'none', 'single', 'double'}
         Widest floating-point type computed in hardware.
-    flash_bytes, ram_bytes, psram_bytes : int
-        Memories as in the data sheet.
-    usable_flash_fraction, usable_ram_fraction, usable_psram_fraction : float
-        Part of each that an application may use, in [0, 1].
-    runtime_flash_bytes, runtime_ram_bytes : int
-        What system and inference runtime take of that, without the runtime's arena and without the stack.
-    sources : mapping of str to str
-        Where each figure comes from, in words.
-    aliases : tuple of str
-        Other names of the board.
-    kind : {'microcontroller', 'linux'}
-        Whether a model is linked into a firmware, or is a file that a process on Linux runs.
     cycles_per_instruction : mapping of str to (float, float)
         Lowest and highest cycles per instruction of generated scalar C, by ONNX operator; 'other' stands for those that
         are not named. Empty where nothing is known: then there are no estimates of latency.
     emulated_core : str
         Core whose instructions an emulator counts as this board would execute them, e.g. 'cortex-m4f'; empty if there
         is none, and estimates rest on another core's instructions.
-    edge_impulse_device : str
-        Name of the board in Edge Impulse's list of devices; empty if it has none.
-    stack_bytes : int
-        Stack of what runs the model, where that lies in the RAM that is counted; by default that of our firmware.
-    latency_table : str
-        Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
-        table in it is of one network. Empty if there is none.
     """
 
-    name: str
-    title: str
     core: str
     cores: int
     clock_hz: int
     fpu: str
+    cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    emulated_core: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardMemory:
+    """The memories of a board, and what they leave to a model.
+
+    Parameters
+    ----------
+    flash_bytes, ram_bytes, psram_bytes : int
+        Memories as in the data sheet.
+    usable_flash_fraction, usable_ram_fraction, usable_psram_fraction : float
+        Part of each that an application may use, in [0, 1].
+    runtime_flash_bytes, runtime_ram_bytes : int
+        What system and inference runtime take of that, without the runtime's arena and without the stack.
+    stack_bytes : int
+        Stack of what runs the model, where that lies in the RAM that is counted; by default that of our firmware.
+    """
+
     flash_bytes: int
     ram_bytes: int
     psram_bytes: int
@@ -100,14 +97,7 @@ class DeviceProfile:
     usable_psram_fraction: float
     runtime_flash_bytes: int
     runtime_ram_bytes: int
-    sources: Mapping[str, str]
-    aliases: tuple[str, ...] = ()
-    kind: str = MICROCONTROLLER
-    cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    emulated_core: str = ""
-    edge_impulse_device: str = ""
     stack_bytes: int = 8192
-    latency_table: str = ""
 
     @property
     def model_flash_bytes(self) -> int:
@@ -128,6 +118,36 @@ class DeviceProfile:
     def model_ram_bytes(self) -> int:
         """The larger of internal RAM and PSRAM left for activations: an arena is one block, in either of them."""
         return max(self.internal_ram_bytes, self.model_psram_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceProfile(BoardMemory, Processor):
+    """A board: its processor, its memories, and what it is called.
+
+    Parameters
+    ----------
+    name, title : str
+        Short name, and the name in tables.
+    sources : mapping of str to str
+        Where each figure comes from, in words.
+    aliases : tuple of str
+        Other names of the board.
+    kind : {'microcontroller', 'linux'}
+        Whether a model is linked into a firmware, or is a file that a process on Linux runs.
+    edge_impulse_device : str
+        Name of the board in Edge Impulse's list of devices; empty if it has none.
+    latency_table : str
+        Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
+        table in it is of one network. Empty if there is none.
+    """
+
+    name: str
+    title: str
+    sources: Mapping[str, str]
+    aliases: tuple[str, ...] = ()
+    kind: str = MICROCONTROLLER
+    edge_impulse_device: str = ""
+    latency_table: str = ""
 
 
 def known_devices() -> tuple[str, ...]:

@@ -117,3 +117,10 @@ def test_png_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chart, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install matplotlib"):
         write_png(ROWS, io.BytesIO())
+
+
+def test_rows_are_flat_in_json_and_in_the_order_of_the_documentation() -> None:
+    keys = list(MEASURED.to_dict())
+    assert keys[:6] == ["model", "device", "method", "status", "reason", "runtime"]
+    assert keys[-4:] == ["max_relative_error", "compared_inputs", "basis", "details"]
+    assert all(not isinstance(value, dict) for key, value in MEASURED.to_dict().items() if key != "details")

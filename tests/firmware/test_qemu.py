@@ -24,7 +24,8 @@ from onnxfold.edge_bench.runners.estimate_runner import count_by_op
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, write_project
+from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
+from onnxfold.export.firmware.project import FirmwareReport, write_project
 from onnxfold.graph.files.load import load
 from tests.firmware.jobs import job_of, small_model
 

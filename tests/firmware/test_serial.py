@@ -19,7 +19,7 @@ from onnxfold.edge_bench.boards.qemu_build import build, project_of
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES
+from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
 from tests.firmware.fake_board import Answers, board
 from tests.firmware.jobs import job_of, small_model
 
