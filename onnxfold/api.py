@@ -1,7 +1,7 @@
 """The data path, from a model to a folded one."""
 
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Unpack
 
 from onnxfold.budget.devices import MemoryNeed
@@ -125,7 +125,7 @@ def fold_request(
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped, start)
         way = find_way(
-            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_function(config.dtype)
+            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=partial(_need_of, config.dtype)
         )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = remove_zero_blocks(way.run_fold(data), networks)
@@ -148,15 +148,11 @@ def fold_request(
         )  # fmt: skip
 
 
-def _need_function(dtype: str) -> Callable[[GraphView], MemoryNeed]:
-    """Return a function that computes the need of a model on a board, quantised where `dtype` says so."""
+def _need_of(dtype: str, view: GraphView) -> MemoryNeed:
+    """Return the need of a model on a board, quantised where `dtype` says so."""
+    from onnxfold.export.firmware.need import need_of  # the exporters take a second to import
 
-    def need(view: GraphView) -> MemoryNeed:
-        from onnxfold.export.firmware.need import need_of  # the exporters take a second to import
-
-        return need_of(view, dtype if dtype == INT8 else "float32")
-
-    return need
+    return need_of(view, dtype if dtype == INT8 else "float32")
 
 
 @known_keywords

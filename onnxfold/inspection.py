@@ -119,7 +119,9 @@ class Inspection:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
         return {
             "parameters": self.parameters,
-            **_plain_size(self.size),
+            "macs": self.size.macs,
+            "macs_per": self.size.macs_per,
+            "size_bytes": self.size.size_bytes,
             "lossless": self.spare,
             "share": asdict(self.share),
             "groups": self._rows,
@@ -220,10 +222,6 @@ def inspect_model(
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
     return Inspection(all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
-
-
-def _plain_size(size: ModelSize) -> dict[str, Any]:
-    return {"macs": size.macs, "macs_per": size.macs_per, "size_bytes": size.size_bytes}
 
 
 def _quantised_note(view: GraphView) -> list[str]:

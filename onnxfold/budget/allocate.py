@@ -31,7 +31,7 @@ class TiedWidths:
     def of(cls, groups: Sequence[FoldGroup]) -> "TiedWidths":
         """Return one width per group, and one for all groups with the same tie."""
         known: dict[tuple[str, int], int] = {}
-        keys = [("group", i) if group.tie is None else ("tie", group.tie) for i, group in enumerate(groups)]
+        keys = [("group", i) if group.rules.tie is None else ("tie", group.rules.tie) for i, group in enumerate(groups)]
         return cls(tuple(known.setdefault(key, len(known)) for key in keys))
 
     @property

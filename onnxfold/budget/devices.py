@@ -326,14 +326,10 @@ def misfit(need: MemoryNeed, profile: DeviceProfile) -> str:
     elif need.activation_bytes > need.room_for_activations(profile):
         whole = need.arena_bytes + need.buffer_bytes
         over = need.activation_bytes - need.room_for_activations(profile)
+        psram = f" and {profile.model_psram_bytes / _K:,.0f} K PSRAM" if profile.model_psram_bytes else ""
         reasons.append(
             f"needs {whole / _K:,.0f} K RAM ({need.arena_bytes / _K:,.0f} arena of {need.runtime}, "
-            f"{need.buffer_bytes / _K:,.0f} input and output), has {_ram_of(profile)} beside system, runtime and "
-            f"stack: {-(-over // _K):,} K too much"
+            f"{need.buffer_bytes / _K:,.0f} input and output), has {profile.internal_ram_bytes / _K:,.0f} K{psram} "
+            f"beside system, runtime and stack: {-(-over // _K):,} K too much"
         )
     return f"does not fit: {'; '.join(reasons)}" if reasons else ""
-
-
-def _ram_of(profile: DeviceProfile) -> str:
-    psram = f" and {profile.model_psram_bytes / _K:,.0f} K PSRAM" if profile.model_psram_bytes else ""
-    return f"{profile.internal_ram_bytes / _K:,.0f} K{psram}"

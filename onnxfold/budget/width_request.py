@@ -165,7 +165,13 @@ def width_request(
         raise goal.budgets.unreachable(space.narrowest)
     if size.macs_per == "token" and config.objective == DEFAULT_OBJECTIVE:
         return goal
-    return _with_tradeoff(goal, graphs)
+    try:
+        tradeoff = Tradeoff.of(find_objective(config.effective_objective), graphs, groups, config.latency_table)
+    except UnsupportedModelError as error:
+        if config.objective != DEFAULT_OBJECTIVE:
+            raise
+        return replace(goal, remarks=(f"error is traded against weights alone: {error}",))
+    return replace(goal, tradeoff=tradeoff)
 
 
 def _latency_budget(config: FoldConfig, graphs: Sequence[tuple[GraphView, list[FoldGroup]]]) -> Budget | None:
@@ -174,17 +180,6 @@ def _latency_budget(config: FoldConfig, graphs: Sequence[tuple[GraphView, list[F
     table = LatencyTable.from_dict(config.latency_table)
     seconds = parse_latency(config.max_latency).in_seconds(table.dense_s)
     return Budget("latency", max(round(seconds * 1e9), 1), NANOSECONDS, LatencyCost(graphs, table))
-
-
-def _with_tradeoff(goal: WidthRequest, graphs: Sequence[tuple[GraphView, list[FoldGroup]]]) -> WidthRequest:
-    """Return a request with the trade-off of its objective; without one where the default cannot be computed."""
-    objective = find_objective(goal.config.effective_objective)
-    try:
-        return replace(goal, tradeoff=Tradeoff.of(objective, graphs, goal.space.groups, goal.config.latency_table))
-    except UnsupportedModelError as error:
-        if goal.config.objective != DEFAULT_OBJECTIVE:
-            raise
-        return replace(goal, remarks=(f"error is traded against weights alone: {error}",))
 
 
 def _room_for_biases(views: Sequence[GraphView], *, everywhere: bool) -> dict[str, int]:

@@ -54,8 +54,8 @@ class WidthSpace:
             matches = [i for i, group in enumerate(groups) if group.matches(glob)]
             if not matches:
                 raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
-            ties = {groups[i].tie for i in matches} - {None}
-            matches += [i for i, group in enumerate(groups) if group.tie in ties and i not in matches]
+            ties = {groups[i].rules.tie for i in matches} - {None}
+            matches += [i for i, group in enumerate(groups) if group.rules.tie in ties and i not in matches]
             fixed.update({i: _useful_width(groups[i], width_for(groups[i], ratio, round_to)) for i in matches})
         return cls(groups, fixed, round_to, preferred)
 

@@ -132,16 +132,6 @@ class FoldGroup:
         return self.rules.blocks
 
     @property
-    def averaged(self) -> bool:
-        """Whether a normalisation takes mean and variance over several of its channels."""
-        return self.rules.averaged
-
-    @property
-    def tie(self) -> int | None:
-        """The number of groups that stay as wide as it is."""
-        return self.rules.tie
-
-    @property
     def apart(self) -> bool:
         """Whether the mean of different channels means nothing."""
         return self.allowed is Allowed.SELECT

@@ -72,11 +72,8 @@ def find_groups(
         settled = settled_ties(groups, ties)
         if settled != list(ties):
             return find_groups(view, settled, streams=streams, heads=heads)
-        groups = (
-            [replace(group, rules=replace(group.rules, tie=tie_of(group, ties))) for group in groups]
-            if ties
-            else groups
-        )
+        if ties:
+            groups = [replace(group, rules=replace(group.rules, tie=tie_of(group, ties))) for group in groups]
         groups = with_rotations(view, groups, declarations)
         held = streams_of_groups(norm_streams, groups)
         if len(held.readers) == len(norm_streams.readers):
@@ -258,8 +255,10 @@ def _build_groups(
         if constraints:
             kept, blocks = equal_cells([_parts_of(group, elements, c) for c in constraints])
             averaged = next((c for c in constraints if c.averaged), None)
-            if averaged is not None and len(kept) * _repeats(group, averaged) < len(elements.units_on(averaged.axis)):
-                kept, blocks = kept[:0], blocks[:0]
+            if averaged is not None:
+                places = group.positions(averaged.axis)
+                if places is None or len(kept) * places.shape[1] < len(elements.units_on(averaged.axis)):
+                    kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             blocked.add(np.delete(ordered, kept), _Blocked((averaged or constraints[0]).node, reason))
             group = _subset(
@@ -312,12 +311,6 @@ def _parts_of(group: FoldGroup, elements: Elements, constraint: EqualBlocks) -> 
     assert positions is not None
     width = len(elements.units_on(constraint.axis))
     return positions // (width // constraint.blocks), constraint.blocks
-
-
-def _repeats(group: FoldGroup, constraint: EqualBlocks) -> int:
-    """Return how often a unit occurs on the axis of a constraint."""
-    positions = group.positions(constraint.axis)
-    return 0 if positions is None else int(positions.shape[1])
 
 
 def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:

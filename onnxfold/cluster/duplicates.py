@@ -50,7 +50,7 @@ def find_duplicates(view: GraphView, groups: list[FoldGroup], *, seed: int = 0) 
             break
     else:
         return [np.arange(g.size) for g in groups]
-    return [_cut_evenly(label) if group.averaged else label for group, label in zip(groups, labels, strict=True)]
+    return [_cut_evenly(label) if group.rules.averaged else label for group, label in zip(groups, labels, strict=True)]
 
 
 def _cut_evenly(classes: Labels) -> Labels:
@@ -65,7 +65,7 @@ def _cut_evenly(classes: Labels) -> Labels:
 def is_lossless(group: FoldGroup, width: int, classes: Labels) -> bool:
     """Whether a fold of a group to a width needs to merge nothing but exact duplicates, and changes nothing."""
     least = lossless_width(classes, group.blocks)
-    return width >= least and (not group.averaged or width in (least, group.size))
+    return width >= least and (not group.rules.averaged or width in (least, group.size))
 
 
 def lossless_width(classes: Labels, blocks: Labels | None = None) -> int:

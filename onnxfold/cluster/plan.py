@@ -49,11 +49,7 @@ class FoldPlan:
 
     def partition_of(self, group: FoldGroup) -> ChannelPartition | None:
         """Return the partition of a group, None for one that keeps its width."""
-        return self._partitions.get(id(group))
-
-    @cached_property
-    def _partitions(self) -> dict[int, ChannelPartition]:
-        return {id(group): partition for group, partition in self}
+        return next((partition for folded, partition in self if folded is group), None)
 
     @cached_property
     def _dropped_positions(self) -> dict[Axis, Positions]:
@@ -71,7 +67,12 @@ class FoldPlan:
         """The part of the plan that does more than merge exact duplicates: all that a repair has to look at."""
         if not self.classes:
             return self
-        kept = [i for i, (group, p) in enumerate(self) if not _is_exact(group, p, self.classes[i])]
+        kept = []
+        for i, (group, partition) in enumerate(self):
+            sizes = partition.cluster_sizes
+            is_even = not group.rules.averaged or (sizes == sizes[0]).all()
+            if not (is_even and partition.only_merges(self.classes[i])):
+                kept.append(i)
         return FoldPlan(
             tuple(self.groups[i] for i in kept),
             tuple(self.partitions[i] for i in kept),
@@ -97,11 +98,6 @@ class FoldPlan:
         old = member.positions[partition.representatives]
         gone = self._dropped_positions.get(member.axis, np.zeros(0, np.int64))
         return replace(member, positions=old - np.searchsorted(gone, old))
-
-
-def _is_exact(group: FoldGroup, partition: ChannelPartition, classes: Labels) -> bool:
-    sizes = partition.cluster_sizes
-    return partition.only_merges(classes) and (not group.averaged or bool((sizes == sizes[0]).all()))
 
 
 def plan_folds(

@@ -16,6 +16,7 @@ from onnxfold.folding.scopes import GraphForm
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.progress import Progress
 from onnxfold.quantize.quantize import require_quantizable
@@ -91,10 +92,11 @@ def open_task(
     opening = Opening(form, needs_groups, shares=networks is None, sizes=generates(config), runs=config.verify)
     opened = open_model(model, config.input_shapes, progress, opening)
     if networks is not None:
-        opened = networks.attach_sources(opened)
+        sources = tuple(networks.sources_of(scope) for scope in opened.scopes)
+        opened = replace(opened, size=networks.size, sources=sources)
     if config.quantizes:
         require_quantizable(opened.view, opened.blocks)
     if config.tune_norms:
         require_tunable(opened.view)
-    method = method.form(is_language=opened.takes_tokens)
+    method = method.form(is_language=token_interface(opened.view) is not None)
     return FoldTask(opened, config, method, progress, networks, shared_inputs)

@@ -41,7 +41,7 @@ class Depth:
             alike = [i for i, group in enumerate(groups) if group.apart is apart]
             places = {index: (rank + 0.5) / len(alike) for rank, index in enumerate(alike)}
             indices += [i for i, place in places.items() if not self.start <= place < self.stop]
-        return sorted(i for i in indices if groups[i].tie is None)
+        return sorted(i for i in indices if groups[i].rules.tie is None)
 
 
 #: All blocks.

@@ -26,7 +26,6 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.free_sizes import needed_sizes
 from onnxfold.inputs.images.synthetic import FREE_DIMENSION
-from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks
@@ -53,11 +52,6 @@ class OpenedModel:
     def view(self) -> GraphView:
         """The main graph."""
         return self.scopes[0].view
-
-    @property
-    def takes_tokens(self) -> bool:
-        """Whether it is a language model."""
-        return token_interface(self.view) is not None
 
     @property
     def graphs(self) -> list[tuple[GraphView, list[FoldGroup]]]:

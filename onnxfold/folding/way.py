@@ -40,7 +40,7 @@ def is_nested(task: FoldTask, request: WidthRequest) -> bool:
 def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
     """Fold heads in caches first, and to the widths of the request in the model that is left."""
     prepared, opened = task.prepared(data.inputs, chooses=True), task.opened
-    done = _fold_caches(prepared, _cache_widths(task, prepared, request), task)
+    done = _fold_caches(task, prepared, request)
     form, (main,) = replace(opened.form, ties=no_ties), opened.scopes
     scopes = open_scopes(main.view, form) if done else [form.open(main)]
     rest = replace(task, opened=replace(opened, scopes=scopes, form=form), done=done)
@@ -49,19 +49,14 @@ def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> Fo
 
 def _tied(task: FoldTask) -> set[str]:
     """Return the names of the groups that hold heads in caches."""
-    return {group.name for group in task.opened.scopes[0].analysis.groups if group.tie is not None}
+    return {group.name for group in task.opened.scopes[0].analysis.groups if group.rules.tie is not None}
 
 
-def _cache_widths(task: FoldTask, prepared: PreparedModel, request: WidthRequest) -> list[int]:
-    """Return the widths with which heads in caches go and nothing else does."""
+def _fold_caches(task: FoldTask, prepared: PreparedModel, request: WidthRequest) -> tuple[Folded, ...]:
+    """Fold heads in caches and nothing else, in place; return what was done."""
     tied, (graph,) = _tied(task), prepared.graphs
     chosen = request.add_lossless(graph.lossless).choose(prepared.losses)
-    return [width if group.name in tied else group.size for group, width in zip(graph.groups, chosen, strict=True)]
-
-
-def _fold_caches(prepared: PreparedModel, widths: list[int], task: FoldTask) -> tuple[Folded, ...]:
-    """Fold heads in caches, in place; return what was done."""
-    (graph,) = prepared.graphs
+    widths = [w if group.name in tied else group.size for group, w in zip(graph.groups, chosen, strict=True)]
     if all(width == group.size for group, width in zip(graph.groups, widths, strict=True)):
         return ()
     done = fold_graph(replace(graph, diagnoses=False), widths, task.progress)

@@ -112,7 +112,7 @@ def _layers(
         node = view.nodes[number]
         shape = shapes.get(node.output[0])
         known = None if shape is None or None in shape else tuple(d for d in shape if d is not None)
-        main = next((kernel for kernel in own if owners.is_named(kernel)), own[0])
+        main = next((kernel for kernel in own if owners.own_node(kernel) is not None), own[0])
         op_type = node.op_type if owners.is_linear[number] else main.op_type
         yield LayerLatency(node.name or node.output[0], op_type, node.output[0], known, seconds, names)
 
@@ -136,15 +136,12 @@ class _Owners:
         """Return the number of the node that a kernel belongs to."""
         if kernel.name not in self._known:
             self._known[kernel.name] = -1  # where kernels only lead to each other
-            own = self._own_node(kernel)
+            own = self.own_node(kernel)
             self._known[kernel.name] = own if own is not None else self._neighbour(kernel)
         return self._known[kernel.name]
 
-    def is_named(self, kernel: Kernel) -> bool:
-        """Whether name or result tell the node that a kernel belongs to; others are there for their neighbours."""
-        return self._own_node(kernel) is not None
-
-    def _own_node(self, kernel: Kernel) -> int | None:
+    def own_node(self, kernel: Kernel) -> int | None:
+        """Return the node that a kernel's name or result tells; None for those that are there for their neighbours."""
         moves_only = kernel.op_type in ("ReorderInput", "ReorderOutput")
         named = [int(number) for number in _MARK.findall(kernel.name)]
         numbers = named or [self._producer[name] for name in self._results(kernel) if name in self._producer]

@@ -102,14 +102,11 @@ def samples_of(key: str, values: Any) -> tuple[Sample, ...]:
     """Read the samples of a layer."""
     if not isinstance(values, list) or len(values) > _MOST_ENTRIES:
         raise ConfigError(f"latency table: the samples of '{key}' are no list")
-    return tuple(_sample(key, entry) for entry in values)
-
-
-def _sample(key: str, values: Any) -> Sample:
-    if not isinstance(values, list | tuple) or len(values) != 3:
+    if not all(isinstance(entry, list | tuple) and len(entry) == 3 for entry in values):
         raise ConfigError(f"latency table: a sample of '{key}' is not inputs, outputs and seconds")
-    inputs, outputs = (_whole(key, value, _LARGEST_WIDTH) for value in values[:2])
-    return inputs, outputs, _seconds(key, values[2])
+    return tuple(
+        (_whole(key, c, _LARGEST_WIDTH), _whole(key, m, _LARGEST_WIDTH), _seconds(key, s)) for c, m, s in values
+    )
 
 
 def _seconds(name: str, value: Any, least: float = 1e-12) -> float:

@@ -208,8 +208,9 @@ def observe(
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
     looked_at = {key: {channels.tensor for _, _, channels in uses} for key, uses in consumers.items()}
     if how.rules.matches:
-        for key, tensor in matched_reads(reference).items():
-            looked_at.setdefault(key, set()).add(tensor)
+        for node in reference.nodes:
+            if own_statistics(reference, node) is not None:
+                looked_at.setdefault(node_key(node), set()).add(node.input[0])
     for node in activations.walk(looked_at, partial(progress, "observe activations")):
         read = consumers.get(node_key(node), ())
         see(node, (use for use in read if use[2].tensor not in node.output))
@@ -225,11 +226,6 @@ def observe(
                 receiver.take(j, moments)
             del moments
     return Observation(reference, inputs, tuple(moments_of_groups), how.rules)
-
-
-def matched_reads(view: GraphView) -> dict[str, str]:
-    """Return the inputs of the BatchNormalizations whose statistics can be matched, by the key of their node."""
-    return {node_key(node): node.input[0] for node in view.nodes if own_statistics(view, node) is not None}
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:

@@ -77,7 +77,9 @@ def dead_units(view: GraphView, group: FoldGroup) -> Mask:
 
 def _is_plain(view: GraphView, group: FoldGroup) -> bool:
     """Whether channels of a group may go where nothing depends on them."""
-    special = group.averaged or group.apart or group.is_there_to_rotate or group.tie is not None or group.rotates
+    special = (
+        group.rules.averaged or group.apart or group.is_there_to_rotate or group.rules.tie is not None or group.rotates
+    )
     roles = {member.role for member in group.members}
     return not special and Role.CONSUMER in roles and roles <= _ROLES and _is_followed(view, group)
 

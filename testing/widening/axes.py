@@ -84,7 +84,7 @@ def draw_units(group: FoldGroup, factor: int | None, rng: np.random.Generator) -
     if factor is None:
         drawn = rng.integers(1, 4, group.size // group.block_count)
         for block in range(group.block_count):
-            copies[blocks == block] = drawn[0] if group.averaged else rng.permutation(drawn)
+            copies[blocks == block] = drawn[0] if group.rules.averaged else rng.permutation(drawn)
     source = np.empty(copies.sum(), np.int64)
     slot = np.repeat(np.arange(group.size), copies)  # as many new units in a block as copies of its old ones
     for block in range(group.block_count):

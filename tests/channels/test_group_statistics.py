@@ -55,7 +55,7 @@ def _with_copies(model: onnx.ModelProto, copies: dict[int, int]) -> onnx.ModelPr
 @pytest.mark.parametrize("form", FORMS)
 def test_channels_of_a_group_stay_together(form: str) -> None:
     (group,) = (g for g in inspect_model(RULE_MODELS[form]()).groups if "conv_0" in g.nodes)
-    assert group.averaged
+    assert group.rules.averaged
     assert group.blocks is not None
     assert group.blocks.tolist() == [0, 0, 0, 1, 1, 1]
 

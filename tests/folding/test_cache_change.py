@@ -271,7 +271,7 @@ def test_an_inspection_shows_what_a_fold_with_the_same_words_may_change(tmp_path
     assert widths() == [WIDTH, HEADS, INNER] * LAYERS
     assert widths("--allow-cache-change") == [WIDTH, SHARED, INNER] * LAYERS
     assert widths("--allow-cache-change", "--per-layer-cache") == [WIDTH, SHARED, INNER] * LAYERS
-    assert [group.tie for group in onnxfold.inspect(path, allow_cache_change=True)] == [None, 0, None] * LAYERS
+    assert [group.rules.tie for group in onnxfold.inspect(path, allow_cache_change=True)] == [None, 0, None] * LAYERS
     assert isinstance(shown("--per-layer-cache").exception, ConfigError)
     onnx.save(decoder(past=False), path)
     assert "no cache of the model changes: it has none" in shown("--allow-cache-change")["notes"]

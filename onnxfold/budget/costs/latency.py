@@ -5,7 +5,7 @@ follows the fit of :mod:`onnxfold.latency.table`, scaled to those seconds; other
 multiply-accumulates, and all other nodes the number of elements that they give. What belongs to no node stays.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -70,7 +70,7 @@ def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeP
             return Timed(node.output[0], None, unit, unit, tuple(_elements(axes, sizes, node)))
         if operator.weight:
             weight = axes.lengths(operator.weight, view.weights[operator.weight].shape)
-            inputs, outputs = _widths(node, weight) if len(weight) > 1 else (unit, unit)
+            inputs, outputs = (weight[i] for i in width_axes(node)) if len(weight) > 1 else (unit, unit)
             data = {node.input[0]: sizes.shape(node.input[0], any_leading=True)}
             shape = shape_of(view, node, data, (bool(inputs.parts), bool(outputs.parts)))
             if shape is not None:
@@ -78,11 +78,6 @@ def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeP
         amount = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
         return Timed(node.output[0], None, unit, unit, tuple(amount))
     return Timed(node.output[0], None, unit, unit, ())
-
-
-def _widths(node: NodeProto, weight: Sequence[Length]) -> tuple[Length, Length]:
-    inputs, outputs = width_axes(node)
-    return weight[inputs], weight[outputs]
 
 
 def _elements(axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> list[Length]:
@@ -134,15 +129,13 @@ def _fitted_products(timed: Timed, shape: LayerShape, whole: float, factors: Fac
         inputs, outputs, unit = Length(1), replace(outputs, tiling=tiling), UNIT
     a, b, d, e = factors
     c_unit, m_unit = (unit, 1) if shape.kind == "conv" else (1, unit)
-    c, m = (_full_count(length) for length in (inputs, outputs))
+    c, m = (  # at full widths
+        replace(length, fixed=(length.whole or length.fixed // length.blocks), parts=(), blocks=1).constant
+        for length in (inputs, outputs)
+    )
     full = a + b * c / c_unit + d * m / m_unit + e * c * m / unit
     parts = whole / full if full > 0.0 else 0.0
     yield Product(round(a * parts))
     yield Product.of([inputs], round(b * parts / c_unit))
     yield Product.of([outputs], round(d * parts / m_unit))
     yield Product.of([inputs, outputs], round(e * parts / unit))
-
-
-def _full_count(length: Length) -> int:
-    """Return the count of a length at full width."""
-    return replace(length, fixed=(length.whole or length.fixed // length.blocks), parts=(), blocks=1).constant

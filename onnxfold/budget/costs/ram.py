@@ -14,8 +14,6 @@ So it is a lower bound of the arena of TensorFlow Lite Micro and of other runtim
 Loop and Scan add their own peaks, as if all were live at once.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 from onnx import NodeProto
 
@@ -115,7 +113,9 @@ class _Timeline:
 
     def __init__(self, buffers: _Buffers, count: int) -> None:
         self._table = ProductTable(buffers.bytes, count)
-        events = sorted(_events(buffers))  # at equal times buffers end (-1) before others begin (+1)
+        spans = enumerate(zip(buffers.first, buffers.last, strict=True))
+        ends = (event for i, (first, last) in spans for event in ((first, 1, i), (last + 1, -1, i)))
+        events = sorted(ends)  # at equal times buffers end (-1) before others begin (+1)
         self._sign = np.array([sign for _, sign, _ in events], np.int64)[:, None]
         self._buffer = np.array([buffer for _, _, buffer in events], np.int64)
 
@@ -124,12 +124,6 @@ class _Timeline:
         changes = self._sign * self._table(widths)[self._buffer]
         peak: Integers = changes.cumsum(axis=0).max(axis=0, initial=0)
         return peak
-
-
-def _events(buffers: _Buffers) -> Iterator[tuple[int, int, int]]:
-    for buffer, (first, last) in enumerate(zip(buffers.first, buffers.last, strict=True)):
-        yield first, 1, buffer
-        yield last + 1, -1, buffer
 
 
 def _reads(node: NodeProto) -> list[str]:

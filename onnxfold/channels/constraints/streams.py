@@ -40,16 +40,19 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
     for d in declarations:
         if isinstance(d, Rotatable):
             by_axis[d.axis].add(d.node)
-    return [_as_rotatable(view, group) if _rotates(view, group, by_axis) else group for group in groups]
-
-
-def _as_rotatable(view: GraphView, group: FoldGroup) -> FoldGroup:
-    parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
-    return with_spare(view, replace(group, allowed=Allowed.ROTATE, seam=Seam(of_some_rows=parts == [True])), _SPARE)
+    rotated = []
+    for group in groups:
+        if _rotates(view, group, by_axis):
+            parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
+            bare = replace(group, allowed=Allowed.ROTATE, seam=Seam(of_some_rows=parts == [True]))
+            rotated.append(with_spare(view, bare, _SPARE))
+        else:
+            rotated.append(group)
+    return rotated
 
 
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
-    if group.apart or group.averaged or group.tie is not None:
+    if group.apart or group.rules.averaged or group.rules.tie is not None:
         return False
     if any(m.role not in _LINEAR or m.positions.shape[1] > 1 for m in group.members):
         return False
@@ -191,12 +194,11 @@ def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -
     for group in groups:
         norms = [norm for norm in streams.readers if group.rotates and _holds(group, norm)]
         if norms:
-            scaled = tuple(_as_scaled(norm, streams.readers[norm]) for norm in norms)
+            scaled = tuple(
+                ScaledNorm(n.scale.tensor, n.shift.tensor if n.shift else "", streams.readers[n], n.centred)
+                for n in norms
+            )
             with_scales.append(with_spare(view, replace(group, norms=scaled), (Role.PRODUCER, Role.CONSUMER)))
         else:
             with_scales.append(group)
     return with_scales
-
-
-def _as_scaled(norm: Norm, readers: tuple[Axis, ...]) -> ScaledNorm:
-    return ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", readers, norm.centred)

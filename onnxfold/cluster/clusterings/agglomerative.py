@@ -63,7 +63,7 @@ def complete_linkage(points: Points, weights: Vector, k: int, *, seed: int) -> L
     Weights change nothing: a maximum does not count.
     """
     check_clusters(k, len(points))
-    return agglomerate(np.sqrt(squared_distances(points)), weights, k, _complete)
+    return agglomerate(np.sqrt(squared_distances(points)), weights, k, lambda us, vs, *_: np.maximum(us, vs))
 
 
 def average_linkage(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
@@ -78,7 +78,7 @@ def single_linkage(points: Points, weights: Vector, k: int, *, seed: int) -> Lab
     Weights change nothing: a minimum does not count.
     """
     check_clusters(k, len(points))
-    return agglomerate(np.sqrt(squared_distances(points)), weights, k, _single)
+    return agglomerate(np.sqrt(squared_distances(points)), weights, k, lambda us, vs, *_: np.minimum(us, vs))
 
 
 def _ward(us: Vector, vs: Vector, uv: float, a: float, b: float, c: Vector) -> Vector:
@@ -89,14 +89,6 @@ def _ward(us: Vector, vs: Vector, uv: float, a: float, b: float, c: Vector) -> V
 def _average(us: Vector, vs: Vector, uv: float, a: float, b: float, c: Vector) -> Vector:
     merged: Vector = (a * us + b * vs) / (a + b)
     return merged
-
-
-def _complete(us: Vector, vs: Vector, uv: float, a: float, b: float, c: Vector) -> Vector:
-    return np.maximum(us, vs)
-
-
-def _single(us: Vector, vs: Vector, uv: float, a: float, b: float, c: Vector) -> Vector:
-    return np.minimum(us, vs)
 
 
 def squared_distances(points: Points) -> Points:

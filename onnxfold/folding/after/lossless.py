@@ -52,7 +52,7 @@ def share_equal_weights(view: GraphView) -> int:
 
 def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:
     """Whether channels of a group may go where that loses nothing: those of ties and streams, and kept ones, stay."""
-    return group.tie is None and not group.norms and not any(group.matches(glob) for glob in keep)
+    return group.rules.tie is None and not group.norms and not any(group.matches(glob) for glob in keep)
 
 
 def spare_weights(scopes: Sequence[Scope]) -> int:

@@ -144,7 +144,9 @@ _WORSE = 2
 
 def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
     """Return which branches are dropped, by their places; none if widths alone lose least."""
-    curves = _curves_by_name(task.opened, task.prepared(inputs, chooses=True).losses)
+    groups = [group for _, graph_groups in task.opened.graphs for group in graph_groups]
+    losses = task.prepared(inputs, chooses=True).losses
+    curves = {group.name: curve for group, curve in zip(groups, losses, strict=True)}
     order = sorted(
         (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
     )
@@ -174,8 +176,3 @@ def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str
     except NothingToFoldError:  # what was dropped is enough
         return 0.0
     return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
-
-
-def _curves_by_name(opened: OpenedModel, losses: Sequence[Matrix]) -> dict[str, Matrix]:
-    groups = [group for _, graph_groups in opened.graphs for group in graph_groups]
-    return {group.name: curve for group, curve in zip(groups, losses, strict=True)}

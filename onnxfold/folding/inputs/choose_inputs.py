@@ -55,8 +55,8 @@ def choose_inputs(
         return ChosenInputs(None, notes)
     view, cache = opened.view, Cache(config.cache)
     labelled = labelled_samples(view, config) if config.data is not None else None
-    if labelled is not None:
-        config = labelled.restrict_request(config)
+    if labelled is not None and labelled.shown is not None:
+        config = replace(config, calibration=labelled.shown)
     try:
         inputs = model_inputs(
             view,

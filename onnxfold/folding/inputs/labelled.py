@@ -1,6 +1,6 @@
 """Labelled samples of a request: a quarter decides, the rest may be shown to the folds."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,10 +29,6 @@ class Labelled:
     shown: dict[str, Array] | None
     held_out: Batches  # batches of the samples that decide
     labels: Array  # classes of the samples that decide
-
-    def restrict_request(self, config: FoldConfig) -> FoldConfig:
-        """Return a request whose folds are fitted on the samples that do not decide."""
-        return config if self.shown is None else replace(config, calibration=self.shown)
 
 
 def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:

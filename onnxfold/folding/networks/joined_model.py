@@ -12,7 +12,6 @@ from onnxfold.cluster.partition import Labels
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.folding.after.lossless import bytes_of, stored_size
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
@@ -85,10 +84,6 @@ class JoinedModel:
             else:
                 merged.append(parts[0] if how == "first" else np.mean(parts, axis=0))
         return merged
-
-    def attach_sources(self, opened: OpenedModel) -> OpenedModel:
-        """Return the joined model, opened, with the costs of its networks and the network of every channel."""
-        return replace(opened, size=self.size, sources=tuple(self.sources_of(scope) for scope in opened.scopes))
 
     def sources_of(self, scope: Scope) -> tuple[Labels | None, ...]:
         """Return the network that every unit of every group belongs to; None where that is not known."""

@@ -79,7 +79,10 @@ def _bias(view: GraphView, join: NodeProto) -> Array:
 
 
 def _mean_cosine(before: Sequence[Array], after: Sequence[Array]) -> float:
-    cosines = [_cosines(*(_vectors(values) for values in pair)) for pair in zip(before, after, strict=True)]
+    cosines = []
+    for x, y in zip(map(_vectors, before), map(_vectors, after), strict=True):
+        norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+        cosines.append((x * y).sum(axis=1) / np.maximum(norms, _TINY))
     return float(np.concatenate(cosines).mean())
 
 
@@ -87,9 +90,3 @@ def _vectors(values: Array) -> Matrix:
     """Return the channels of every token or place, shape (count, channels)."""
     last = np.moveaxis(values, 1, -1) if values.ndim >= _PICTURES else values
     return last.reshape(-1, last.shape[-1]).astype(np.float64)
-
-
-def _cosines(x: Matrix, y: Matrix) -> Matrix:
-    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    cosines: Matrix = (x * y).sum(axis=1) / np.maximum(norms, _TINY)
-    return cosines
