@@ -58,7 +58,7 @@ class ScaledNorm:
 
 
 class Allowed(Enum):
-    """What channels may become: fewer of them, means of several, or any combinations that keep lengths."""
+    """The ways in which channels become fewer: dropped, averaged, or combined by a rotation."""
 
     SELECT = "select"  # heads of attention: dropped, or merged with exact duplicates
     MEAN = "mean"
@@ -67,7 +67,7 @@ class Allowed(Enum):
 
 @dataclass(frozen=True, eq=False)
 class WidthRules:
-    """What the widths of a group have to satisfy."""
+    """The conditions on the widths of a group."""
 
     #: The block of every unit: those in different blocks must not be merged, and blocks stay equally wide.
     blocks: npt.NDArray[np.int64] | None = None
@@ -79,7 +79,7 @@ class WidthRules:
 
 @dataclass(frozen=True)
 class Seam:
-    """What a seam adds, whose channels are those of a group."""
+    """The products that a seam adds, whose channels are those of a group."""
 
     spare: tuple[str, ...] = ()  # weights that are identity matrices, and not needed while the group is whole
     widest: int = 0  # the largest width below its own that makes the weights fewer; 0 where any does

@@ -113,8 +113,8 @@ class Delivery:
     def of(cls, context: click.Context, output: Path, options: dict[str, Any]) -> Self:
         """Take what a command line says of it out of the options."""
         shared.set_flags(context, options)
-        taken = {name: options.pop(name) for name in ("report", "as_json", "quiet", "force")}
-        return cls(output, **taken, verbose=context.obj["verbose"])
+        delivered = {name: options.pop(name) for name in ("report", "as_json", "quiet", "force")}
+        return cls(output, **delivered, verbose=context.obj["verbose"])
 
     @property
     def outputs(self) -> list[Output]:
@@ -122,7 +122,7 @@ class Delivery:
         return option_outputs(self.report, "--report", (*shared.JSON, *shared.HTML), may_be_stdout=True)
 
     def progress(self, stages: Sequence[Sequence[str]]) -> AbstractContextManager[Progress]:
-        """Return what shows the progress of the fold."""
+        """Return the display of the fold's progress."""
         return nullcontext(silent) if self.quiet else ProgressBar(stages)
 
     def deliver(self, result: Any, also: Sequence[Callable[[], object]] = ()) -> None:

@@ -213,17 +213,17 @@ class _Pair:
         _keep_compared_outputs(first, second)
         view = self.views[0] if self.views else None
         interface = None if view is None else token_interface(view)
-        given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
-        samples, labels = sample_count(given.arrays), given.labels if labels is None else labels
+        user = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
+        samples, labels = sample_count(user.arrays), user.labels if labels is None else labels
         if labels is not None:
             labels = checked_labels(labels, samples)
-        reference, outputs = (session.run_in_batches(given.arrays) for session in (first, second))
-        called = given.reason if is_folder(inputs) else "given data"
+        reference, outputs = (session.run_in_batches(user.arrays) for session in (first, second))
+        called = user.reason if is_folder(inputs) else "given data"
         report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
-        report = replace(report, notes=[*given.notes, *report.notes])
+        report = replace(report, notes=[*user.notes, *report.notes])
         if labels is not None:
             report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
-        return report, next(in_batches(given.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
+        return report, next(in_batches(user.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
 
     def with_costs(self, report: FidelityReport, sample: Feeds | None) -> ComparisonReport:
         """Return the report with the verdict and, where both models can be analysed, their costs."""

@@ -24,7 +24,7 @@ from onnxfold.report import AccuracyRecord, ModelSize, RefusalKind
 
 @dataclass(frozen=True)
 class Decision:
-    """What decided how far a fold goes, where that was measured."""
+    """The measurements that decided how far a fold goes."""
 
     notes: tuple[str, ...] = ()
     accuracy: AccuracyRecord | None = None  # accuracies, where labels judged

@@ -70,7 +70,7 @@ class TokenSource:
         return writer.text(plan, requested, cache=cache, progress=progress), (*notes, *plan.notes)
 
     def writer(self, tokenizer: Tokenizer | None) -> TokenWriter:
-        """Return what makes ids for the model."""
+        """Return the generator of ids for the model."""
         return TokenWriter(self.view, self.interface, self.source, tokenizer, self.others)
 
     def tokenizer_of(self, beside: object = None) -> tuple[Tokenizer | None, tuple[str, ...]]:

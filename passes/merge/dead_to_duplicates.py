@@ -108,9 +108,9 @@ def _constants_to_biases(view: GraphView, group: FoldGroup) -> bool:
             continue
         rows = rows_of(view, member).astype(np.float64)
         factor = np.where(units, value, 0.0).reshape(-1, 1, 1)
-        given = replaced_rows(np.zeros(view.weight(layer.rows.tensor).shape), member, rows * factor)
-        others = tuple(axis for axis in range(given.ndim) if axis != layer.rows.axis)
-        view.set_weight(bias, view.weight(bias) + given.sum(axis=others).reshape(view.weight(bias).shape))
+        constants = replaced_rows(np.zeros(view.weight(layer.rows.tensor).shape), member, rows * factor)
+        others = tuple(axis for axis in range(constants.ndim) if axis != layer.rows.axis)
+        view.set_weight(bias, view.weight(bias) + constants.sum(axis=others).reshape(view.weight(bias).shape))
         rows[units] = 0.0
         put_rows_of(view, member, rows)
         modified = True
