@@ -115,7 +115,7 @@ def _rotate(task: Task) -> Candidates:
     """Rotate a group whose channels may be, by what the network shows of them or by its weights; select elsewhere."""
     group = task.group
     if not group.rotates:
-        return _by_norm(task)
+        return Computed(task, partial(_top, 2), SELECTION, forgets=True)
     if group.blocks is not None:
         return Computed(task, _rotate_blocks, ROTATION)
     if group.scoring:
@@ -129,10 +129,6 @@ def _rotate(task: Task) -> Candidates:
 def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
     assert task.group.blocks is not None
     return rotated_blocks(linear_moments(task.graph.stored, task.group, task.moments), task.group.blocks, k)
-
-
-def _by_norm(task: Task) -> Candidates:
-    return Computed(task, partial(_top, 2), SELECTION, forgets=True)
 
 
 def _wanda(task: Task) -> Candidates:

@@ -126,7 +126,13 @@ def _open_graphs(prepared: Prepared, widths: Sequence[int]) -> _Graphs:
     """Return the graphs of a fold, rows in the units that they are merged in."""
     written = prepared.scope.view
     stored = written.copy()
-    _scale_rows(written, prepared, _lossy_groups(prepared, widths))
+    averages = prepared.method.partitioner.averages
+    lossy = [  # the rows of others are merged as they are
+        group
+        for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
+        if not (is_lossless(group, width, classes) if averages else width == group.size)
+    ]
+    _scale_rows(written, prepared, lossy)
     compared = _lump_duplicates(written.copy(), prepared)
     return _Graphs(compared.copy() if prepared.sources else compared, stored, compared, written)
 
@@ -137,28 +143,12 @@ def _partition(
     """Return the partition of a group; of networks, what reads it is matched as it will be."""
     partition = chosen[i].partition(width)
     if prepared.sources:
-        _read_alike(matched, prepared.groups[i], partition)
+        # Channels of different networks read different columns: their rows have nothing in common before these are
+        # added up.
+        apart = np.arange(len(partition.labels)) + partition.clusters
+        labels = np.where(partition.labels < 0, apart, partition.labels)
+        LumpDuplicates((prepared.groups[i],), (labels,))(matched)
     return partition
-
-
-def _read_alike(view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
-    """Add up the columns of channels that become one.
-
-    Channels of different networks read different columns, so that their rows have nothing in common, before what they
-    read is merged.
-    """
-    apart = np.arange(len(partition.labels)) + partition.clusters
-    LumpDuplicates((group,), (np.where(partition.labels < 0, apart, partition.labels),))(view)
-
-
-def _lossy_groups(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
-    """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""
-    averages = prepared.method.partitioner.averages
-    return [
-        group
-        for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
-        if not (is_lossless(group, width, classes) if averages else width == group.size)
-    ]
 
 
 def _scale_rows(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:

@@ -14,7 +14,6 @@ from onnxfold.graph.files.load import load
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.progress import NOTED, Progress, silent
-from onnxfold.report import LatencyRecord
 from onnxfold.sweeps import cluster
 from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.grid import SweepRequest
@@ -111,18 +110,17 @@ def measure_latencies(
             models = [model_file(path) for path in (originals[row.key], folder / row.file)]
             before, after = ((model, load(model, input_shapes)) for model in models)
             feeds = partial(noise_inputs, samples=1, seed=row.seed, view=after[1])
-            yield _add_latency(row, latency_of_two(before, after, feeds, threads=threads))
+            timing = latency_of_two(before, after, feeds, threads=threads)
+            if timing is None:
+                yield _mark_untimed(row, "a model does not run in its own type, or may never end")
+                continue
+            yield replace(
+                row, latency_ms_before=1e3 * timing.before_s, latency_ms=1e3 * timing.after_s,
+                latency_ratio=timing.ratio, latency_spread=timing.spread,
+                latency_host=f"{platform.node()}, {timing.how}",
+            )  # fmt: skip
         except OnnxFoldError as error:
             yield _mark_untimed(row, str(error))
-
-
-def _add_latency(row: Row, timing: LatencyRecord | None) -> Row:
-    if timing is None:
-        return _mark_untimed(row, "a model does not run in its own type, or may never end")
-    return replace(
-        row, latency_ms_before=1e3 * timing.before_s, latency_ms=1e3 * timing.after_s, latency_ratio=timing.ratio,
-        latency_spread=timing.spread, latency_host=f"{platform.node()}, {timing.how}",
-    )  # fmt: skip
 
 
 def _mark_untimed(row: Row, why: str) -> Row:

@@ -126,15 +126,12 @@ def _other_versions(job: Job) -> Failure:
 
 
 def _place_contents(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
-    root = Path(store) if store is not None else _own_store()
+    if store is None:  # a folder that lives as long as this worker
+        from distributed import get_worker
+
+        store = str(Path(get_worker().local_directory) / "onnxfold-contents")
+    root = Path(store)
     return {role: content.put_into(root, pieces[role]) for role, content in job.contents.items()}
-
-
-def _own_store() -> Path:
-    """Return a folder that lives as long as this worker."""
-    from distributed import get_worker
-
-    return Path(get_worker().local_directory) / "onnxfold-contents"
 
 
 def _worker_limits() -> Any:

@@ -42,7 +42,8 @@ class FactorTables(Pass):
             node
             for node in view.nodes
             if is_own_table(view, node, captured)
-            and view.weight_size(node.input[0]) >= _least_share(view, node.input[0]) * weights
+            and view.weight_size(node.input[0])
+            >= (LEAST_SHARE_OF_PART if is_part(view, node.input[0]) else _LEAST_SHARE) * weights
         ]
         twins = _twins(view, {node.input[0] for node in lookups})
         renamed: dict[str, str] = {}
@@ -66,10 +67,6 @@ class FactorTables(Pass):
         return PassResult(modified=True)
 
 
-def _least_share(view: GraphView, table: str) -> float:
-    return LEAST_SHARE_OF_PART if is_part(view, table) else _LEAST_SHARE
-
-
 def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     """Whether a node looks up rows of a large table that is its own."""
     if not looks_rows_up(view, node):
@@ -83,12 +80,8 @@ def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     if rows in view.output_names or rows in captured or table in captured or table in view.output_names:
         return False
     readers = view.consumers(rows)
-    return bool(readers) and not any(_is_product_of(view, reader, rows) for reader in readers)
-
-
-def _is_product_of(view: GraphView, node: NodeProto, rows: str) -> bool:
-    """Whether a node multiplies rows of a table by a weight: they may be rotated as they are."""
-    return node.input[0] == rows and multiplies_weight(view, node)
+    # Rows that a weight multiplies may be rotated as they are.
+    return bool(readers) and not any(node.input[0] == rows and multiplies_weight(view, node) for node in readers)
 
 
 def _twins(view: GraphView, tables: set[str]) -> set[str]:

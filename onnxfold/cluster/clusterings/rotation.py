@@ -90,7 +90,8 @@ def rotations(
     """Return the principal axes of channels."""
     n = len(moments[0][0])
     if centred:  # their mean is kept whatever else is
-        moments = [(_without_mean(m), g) for m, g in moments]
+        rows = [(m - m.mean(axis=0), g) for m, g in moments]
+        moments = [(m - m.mean(axis=1, keepdims=True), g) for m, g in rows]
     root = np.eye(n) if metric is None else np.linalg.cholesky(metric)
     total = np.zeros((n, n))
     known = [(m, g) for m, g in moments if np.isfinite(m).all() and np.trace(m) > 0.0]
@@ -120,13 +121,6 @@ def rotations(
     return Rotations(encode, decode, costs, normed, centred)
 
 
-def _without_mean(moments: Matrix) -> Matrix:
-    """Return the moments of channels less their mean."""
-    rows = moments - moments.mean(axis=0)
-    centred: Matrix = rows - rows.mean(axis=1, keepdims=True)
-    return centred
-
-
 def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> ChannelPartition:
     """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers."""
     n, count = len(blocks), int(blocks.max()) + 1
@@ -143,13 +137,12 @@ def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: 
 
 def _metric_of(moments: Sequence[tuple[Matrix, Matrix]], inside: Any, ridge: float) -> Matrix:
     """Return the metric of errors of some channels over all consumers, each by its energy, with a relative ridge."""
-    metric: Matrix = np.sum([np.asarray(g[inside], np.float64) / _energy(m, g) for m, g in moments], axis=0)
+    tiny = float(np.finfo(np.float64).tiny)
+    energies = [max(float((m * g).sum()), tiny) for m, g in moments]
+    parts = [np.asarray(g[inside], np.float64) / energy for (_, g), energy in zip(moments, energies, strict=True)]
+    metric: Matrix = np.sum(parts, axis=0)
     added = ridge * float(np.trace(metric)) / len(metric)
     return metric + (added if added > 0.0 else 1.0) * np.eye(len(metric))
-
-
-def _energy(moment: Matrix, gram: Matrix) -> float:
-    return max(float((moment * gram).sum()), float(np.finfo(np.float64).tiny))
 
 
 def seen_moments(

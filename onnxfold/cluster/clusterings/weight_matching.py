@@ -115,20 +115,17 @@ class _Matching:
 
     def likeness(self, g: int) -> npt.NDArray[np.float64]:
         """Return the cosine of every channel and its partner."""
-        products, norms = self._products(g), np.sqrt(np.maximum(self._norms(g), np.finfo(np.float64).tiny))
+        products, squares = self._products(g), np.zeros(self.groups[g].size)
+        for member in self.groups[g].members:
+            if member.role in _COMPARED:
+                rows = taken_rows(self._values(member), member)
+                squares += (rows.reshape(len(rows), -1) ** 2).sum(axis=1)
+        norms = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
         units = np.flatnonzero(self.unit[g] >= 0)
         cosines = np.zeros(self.groups[g].size)
         partners = self.unit[g][units]
         cosines[units] = products[partners, units] / (norms[partners] * norms[units])
         return cosines
-
-    def _norms(self, g: int) -> npt.NDArray[np.float64]:
-        total = np.zeros(self.groups[g].size)
-        for member in self.groups[g].members:
-            if member.role in _COMPARED:
-                rows = taken_rows(self._values(member), member)
-                total += (rows.reshape(len(rows), -1) ** 2).sum(axis=1)
-        return total
 
     def _values(self, member: Member) -> Array:
         return np.asarray(self.view.weight(member.axis.tensor), np.float64)
@@ -184,7 +181,8 @@ def zip_channels(likeness: Matrix, sources: Labels, k: int) -> Labels:
     for _ in range(n - k):
         place = int(alike.argmax())
         if alike.flat[place] == -np.inf:  # every network has merged as much within itself as it may
-            alike = _open_likeness(likeness, alive)
+            alike = np.where(alive & alive[:, None], likeness, -np.inf)
+            np.fill_diagonal(alike, -np.inf)
             place = int(alike.argmax())
         u, v = sorted((place // n, place % n))
         labels[labels == v] = u
@@ -200,10 +198,3 @@ def zip_channels(likeness: Matrix, sources: Labels, k: int) -> Labels:
                 same = np.flatnonzero(origin == origin[u])
                 alike[np.ix_(same, same)] = -np.inf
     return labels
-
-
-def _open_likeness(likeness: Matrix, alive: npt.NDArray[np.bool_]) -> Matrix:
-    """Return the likeness of what is left, without limits."""
-    open_pairs = np.where(alive & alive[:, None], likeness, -np.inf)
-    np.fill_diagonal(open_pairs, -np.inf)
-    return open_pairs

@@ -43,21 +43,22 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
     if inputs is None or inputs.tokens.short is None or inputs.tokens.answers is None:
         return {}
     metrics: dict[int, Matrix] = {}
+    batch = inputs.tokens.short
+    tokens = max((values.size for values in batch.values() if values.dtype.kind in "iu"), default=1)
     for i, group in enumerate(prepared.groups):
         is_table = group.seam.spare and not group.norms and not group.is_part and not group.is_between_factors
-        if is_table and _is_affordable(view, group, inputs.tokens.short):
+        if (
+            is_table
+            and count_token_macs(view) * tokens * group.size <= _COST
+            and model_size(view).parameters <= _WEIGHTS
+        ):
             try:
-                metric = _metric(view, group, inputs.tokens.short, inputs.tokens.answers, prepared.seed, progress)
+                metric = _metric(view, group, batch, inputs.tokens.answers, prepared.seed, progress)
             except OnnxFoldError:  # then variances alone decide
                 continue
             if metric is not None:
                 metrics[i] = metric
     return metrics
-
-
-def _is_affordable(view: GraphView, group: FoldGroup, batch: dict[str, Array]) -> bool:
-    tokens = max((values.size for values in batch.values() if values.dtype.kind in "iu"), default=1)
-    return count_token_macs(view) * tokens * group.size <= _COST and model_size(view).parameters <= _WEIGHTS
 
 
 def _metric(
