@@ -28,15 +28,8 @@ _MOST_ENTRIES = 10_000
 _DEFLATE_RATIO = 1032
 #: Errors that its reader and numpy raise on a damaged zip file.
 _DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    KeyError,
-)
+    zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError, SyntaxError, KeyError,
+)  # fmt: skip
 _REFUSED = {
     "O": "Python objects: save it as numbers",
     "U": "text: save it as numbers",
@@ -139,10 +132,7 @@ def _header(
 
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
     version = np.lib.format.read_magic(file)
-    read: Any = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
+    read: Any = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise ValueError(f"arrays of format {version} hold records")
     try:
@@ -153,13 +143,9 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.ge
 
 
 def _values(
-    archive: zipfile.ZipFile,
-    entry: zipfile.ZipInfo,
-    path: Path,
-    shape: tuple[int, ...],
-    is_fortran: bool,
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, shape: tuple[int, ...], is_fortran: bool,
     dtype: np.dtype[np.generic],
-) -> Array:
+) -> Array:  # fmt: skip
     values: Array = np.empty(shape, dtype, order="F" if is_fortran else "C")
     bytes_of: Any = values.reshape(-1, order="A").view(np.uint8) if values.size else b""
     flat = memoryview(bytes_of)

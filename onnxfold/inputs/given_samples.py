@@ -55,14 +55,9 @@ def text_file(calibration: Given) -> Path | None:
 
 
 def given_samples(
-    infos: list[InputInfo],
-    calibration: Given,
-    scale: PixelScale | None,
-    *,
-    most: int,
-    requested: int | None = None,
+    infos: list[InputInfo], calibration: Given, scale: PixelScale | None, *, most: int, requested: int | None = None,
     interface: TokenInterface | None = None,
-) -> UserSamples:
+) -> UserSamples:  # fmt: skip
     """Return samples as a model takes them."""
     if isinstance(calibration, Mapping):
         arrays, labels = without_labels(infos, calibration)

@@ -117,12 +117,6 @@ class KeptInputs:
         return cls(batches, head["told"])
 
 
-def _order_of_sums() -> str:
-    """Return the settings on which the order of sums depends: threads, and kernels that the user asks for."""
-    asked = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_KERNELS)]
-    return " ".join([str(usable_cores()), *asked])
-
-
 class Shelf:
     """The place in the cache for the inputs of one model and one request."""
 
@@ -131,9 +125,10 @@ class Shelf:
         self._began = time.monotonic()
         self._key = ""
         if cache.is_on:
-            self._key = key_of({
-                "model": fingerprint(view), "decided by": repr(decided_by), "sums": _order_of_sums(),
-            })  # fmt: skip
+            # The order of sums depends on threads, and on kernels that the user asks for.
+            asked = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_KERNELS)]
+            sums = " ".join([str(usable_cores()), *asked])
+            self._key = key_of({"model": fingerprint(view), "decided by": repr(decided_by), "sums": sums})
 
     def find(self, kinds: Mapping[str, InputKind], fact_checks: Mapping[str, FactCheck]) -> KeptInputs | None:
         """Return the inputs that an earlier run made; None if there are none, or if they do not pass the checks."""

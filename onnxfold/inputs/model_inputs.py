@@ -23,16 +23,7 @@ from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inv
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.inversion.settings import InversionSettings
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
-from onnxfold.inputs.sample_kinds import (
-    DATA,
-    DOUBT_OF_TEXT,
-    INVERTED,
-    LEAVES,
-    NOISE,
-    SAMPLE_KINDS,
-    WRITTEN,
-    SampleKind,
-)
+from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN, SampleKind
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface
@@ -156,14 +147,9 @@ class ModelInputs:
 
 
 def model_inputs(
-    view: GraphView,
-    kind: str,
-    sources: UserSources = NO_SOURCES,
-    requested: InputRequest = _USUAL,
-    *,
-    cache: Cache | None = None,
-    progress: Progress = silent,
-) -> ModelInputs:
+    view: GraphView, kind: str, sources: UserSources = NO_SOURCES, requested: InputRequest = _USUAL, *,
+    cache: Cache | None = None, progress: Progress = silent,
+) -> ModelInputs:  # fmt: skip
     """Return the inputs that a network is run on."""
     interface, texts = token_interface(view), None
     if interface is not None:

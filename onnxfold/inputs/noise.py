@@ -32,18 +32,12 @@ def noise_inputs(
         interface = interface.with_session_types(inputs)
         length = interface.length(_FREE_DIMENSION)
         ids = random.integers(0, interface.vocabulary, (interface.fixed_batch or samples, length))
-        return whole_feeds(
-            interface, ids, lambda token_input, shape: _values(random, token_input.name, shape, token_input.dtype)
-        )
+        return whole_feeds(interface, ids, lambda info, shape: _values(random, info.name, shape, info.dtype))
     feeds: dict[str, Array] = {}
     for info in closed:
         shape = [d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)]
         scale = None if view is None else input_scale(view, info.name)
-        if scale is not None:
-            require_input(info.name, shape)
-            feeds[info.name] = scale_values(random.standard_normal(shape), scale, info.dtype)
-            continue
-        feeds[info.name] = _values(random, info.name, shape, info.dtype)
+        feeds[info.name] = _values(random, info.name, shape, info.dtype, scale)
     return feeds
 
 
@@ -53,11 +47,14 @@ def scale_values(standard: Array, scale: InputScale, dtype: np.dtype[np.generic]
     return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
 
 
-def _values(random: np.random.Generator, name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+def _values(
+    random: np.random.Generator, name: str, shape: Sequence[int], dtype: np.dtype[np.generic],
+    scale: InputScale | None = None,
+) -> Array:  # fmt: skip
     require_input(name, shape)
-    if dtype.kind == "f":
-        return random.standard_normal(shape).astype(dtype)
-    return random.integers(0, 2, shape).astype(dtype)
+    if scale is not None:
+        return scale_values(random.standard_normal(shape), scale, dtype)
+    return (random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape)).astype(dtype)
 
 
 def require_input(name: str, shape: Sequence[int]) -> None:

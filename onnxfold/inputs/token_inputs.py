@@ -184,8 +184,9 @@ def complete_arrays(interface: TokenInterface, arrays: Mapping[str, Array]) -> d
         return {}  # what is wrong with them is said where they are checked
     values = np.asarray(values)
     if not values.size or not interface.knows(values):
+        held = f"ids from {values.min()} to {values.max()}" if values.size else "no ids"
         raise ConfigError(
-            f"array '{ids.name}' holds {_range(values)}, and the model knows the ids 0 to {interface.vocabulary - 1}"
+            f"array '{ids.name}' holds {held}, and the model knows the ids 0 to {interface.vocabulary - 1}"
         )
     present = {name for name, array in arrays.items() if np.size(array)}
 
@@ -196,7 +197,3 @@ def complete_arrays(interface: TokenInterface, arrays: Mapping[str, Array]) -> d
 
     whole = whole_feeds(interface, values.reshape(-1, values.shape[-1]), missing)
     return {name: array for name, array in whole.items() if name not in present}
-
-
-def _range(values: Array) -> str:
-    return f"ids from {values.min()} to {values.max()}" if values.size else "no ids"

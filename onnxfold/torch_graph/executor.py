@@ -31,14 +31,13 @@ class TorchGraph:
         self, view: GraphView, dtype: torch.dtype = torch.float32, device: str = "cpu", fed: Collection[str] = ()
     ) -> None:
         self.view = view
-        self._fed = frozenset(fed)
         self.dtype = dtype
         self.device = torch.device(device)
         self._nodes = view.nodes
         self.operations: dict[str, Operation] = {node_key(n): build_operation(view, n, dtype) for n in self._nodes}
         self._constants: dict[str, Tensor] = {}
         self._schedules: dict[tuple[str, ...], list[tuple[NodeProto, list[str]]]] = {}
-        self._precompute()
+        self._precompute(fed)
 
     def tensor(self, values: Array) -> Tensor:
         """Return an array on the device, floats in the graph's float type."""
@@ -59,11 +58,8 @@ class TorchGraph:
 
     def _schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
         """Return the nodes to run, each with the names that no later one reads; computed once per set of names."""
-        if wanted not in self._schedules:
-            self._schedules[wanted] = self._plan_schedule(wanted)
-        return self._schedules[wanted]
-
-    def _plan_schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
+        if wanted in self._schedules:
+            return self._schedules[wanted]
         needed = set(wanted)
         chosen: list[tuple[NodeProto, list[str]]] = []
         for node in reversed(self._nodes):
@@ -71,7 +67,7 @@ class TorchGraph:
                 last = [i for i in dict.fromkeys(node.input) if i and i not in needed]
                 needed.update(i for i in node.input if i)
                 chosen.append((node, last))
-        return chosen[::-1]
+        return self._schedules.setdefault(wanted, chosen[::-1])
 
     def _outputs(self, node: NodeProto, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
         inputs = [values[i] if i in values else self._constant(i) for i in node.input]
@@ -92,17 +88,14 @@ class TorchGraph:
             self._constants[name] = self.tensor(self.view.weight(name))
         return self._constants[name]
 
-    def _is_constant(self, name: str) -> bool:
-        return self.view.is_weight(name) and name not in self._fed
-
-    def _precompute(self) -> None:
+    def _precompute(self, fed: Collection[str]) -> None:
         """Run the nodes that depend on no input once."""
-        computed: set[str] = set()
+        constant = {name for name in self.view.weights if name not in fed} | {""}
         with torch.no_grad():
             for node in self._nodes:
-                if all(not i or i in computed or self._is_constant(i) for i in node.input):
+                if constant.issuperset(node.input):
                     self._constants.update(self._outputs(node, {"": None}))
-                    computed.update(o for o in node.output if o)
+                    constant.update(node.output)
 
 
 def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Operation:

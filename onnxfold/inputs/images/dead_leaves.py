@@ -90,15 +90,11 @@ class _Leaves:
         octaves = max(np.log2(low / _FINE), 0.0)
         rough = np.zeros_like(grey) if not octaves else _TEXTURE * np.sqrt(octaves) * random.random(grey.shape)
         return cls(
-            np.concatenate([colours, rough], axis=2, dtype=np.float32),
-            radii.astype(np.float32),
+            np.concatenate([colours, rough], axis=2, dtype=np.float32), radii.astype(np.float32),
             random.uniform(0.0, height, shape).astype(np.float32),
-            random.uniform(0.0, width, shape).astype(np.float32),
-            random.uniform(0.5, 2.0, shape).astype(np.float32),
-            random.random(shape) < 0.5,
-            random.uniform(*_BLUR, samples).astype(np.float32),
-            low,
-        )
+            random.uniform(0.0, width, shape).astype(np.float32), random.uniform(0.5, 2.0, shape).astype(np.float32),
+            random.random(shape) < 0.5, random.uniform(*_BLUR, samples).astype(np.float32), low,
+        )  # fmt: skip
 
     def paint(self, random: np.random.Generator, part: slice, height: int, width: int) -> Images:
         """Return some of the samples, painted from back to front."""

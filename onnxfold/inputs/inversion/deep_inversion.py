@@ -60,14 +60,9 @@ def obstacle(view: GraphView) -> str:
 
 
 def deep_inversion(
-    view: GraphView,
-    start: Mapping[str, Array] | Sequence[Mapping[str, Array]],
-    *,
-    seed: int = 0,
-    threads: int | None = None,
-    settings: InversionSettings = _DEFAULTS,
-    progress: Progress = silent,
-) -> Inversion:
+    view: GraphView, start: Mapping[str, Array] | Sequence[Mapping[str, Array]], *, seed: int = 0,
+    threads: int | None = None, settings: InversionSettings = _DEFAULTS, progress: Progress = silent,
+) -> Inversion:  # fmt: skip
     """Optimise inputs until the network takes them for data."""
     require_torch("deep inversion")
     hindrance = obstacle(view)

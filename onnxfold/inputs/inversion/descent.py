@@ -60,13 +60,9 @@ class Descent:
         self._variation_weight = weights.variation_alone if alone else weights.variation
 
     def run(
-        self,
-        feeds: Mapping[str, Tensor],
-        names: list[str],
-        labels: Tensor,
-        schedule: Schedule,
+        self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor, schedule: Schedule,
         tell: Callable[[Schedule], None],
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Tensor]:  # fmt: skip
         """Return one batch, optimised."""
         leaves = {name: feeds[name].clone().requires_grad_() for name in names}
         adam = Adam(list(leaves.values()))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import fields
 from itertools import pairwise
 from threading import Event, Lock
 from typing import TypeVar
@@ -118,7 +119,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
     parts = _parts(samples, probe, settings)
-    labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
+    # Of labels, every `classes` in a row are all classes, in random order.
+    order = np.random.default_rng(seed).permutation(max(probe.classes, 1))
+    labels = torch.from_numpy(np.resize(order, samples)).to(objective.graph.device)
     if settings.bfloat16 and multiplies_bfloat16():
         few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
         objective = (
@@ -229,12 +232,6 @@ def _parts(samples: int, probe: _Probe, settings: InversionSettings) -> list[sli
     return [slice(a, b) for a, b in pairwise(bounds)]
 
 
-def _labels(samples: int, classes: int, seed: int) -> Tensor:
-    """Return labels of which every `classes` in a row are all classes, in random order."""
-    order = np.random.default_rng(seed).permutation(max(classes, 1))
-    return torch.from_numpy(np.resize(order, samples))
-
-
 def _join_batches(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
     """Return the samples of all batches; an input without a batch axis is taken from the first."""
     whole = {}
@@ -259,17 +256,8 @@ def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batc
 
 
 def _mean(terms: list[LossTerms]) -> LossTerms:
-    def mean(values: list[float | None]) -> float | None:
-        known = [v for v in values if v is not None]
-        return float(np.mean(known)) if known else None
-
-    return LossTerms(
-        statistics=mean([t.statistics for t in terms]),
-        evenness=mean([t.evenness for t in terms]),
-        class_scores=mean([t.class_scores for t in terms]),
-        variation=float(np.mean([t.variation for t in terms])),
-        square=float(np.mean([t.square for t in terms])),
-    )
+    known = {f.name: [v for t in terms if (v := getattr(t, f.name)) is not None] for f in fields(LossTerms)}
+    return LossTerms(**{name: float(np.mean(values)) if values else None for name, values in known.items()})  # type: ignore[arg-type]
 
 
 @contextmanager

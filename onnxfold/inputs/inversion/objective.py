@@ -111,14 +111,9 @@ class InversionObjective:
     """
 
     def __init__(
-        self,
-        view: GraphView,
-        norms: Sequence[NodeProto],
-        scores: str,
-        *,
-        fused: Sequence[NodeProto] = (),
+        self, view: GraphView, norms: Sequence[NodeProto], scores: str, *, fused: Sequence[NodeProto] = (),
         half: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._half = half
         self.graph = TorchGraph(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)

@@ -15,11 +15,7 @@ from onnxfold.language.lookups import COUNTS, known_ids, rows_of_ids
 #: Operators that hand ids on as they are.
 _HAND_ON = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 #: By operator: where it reads indices, the table of words, and that of positions (-1: none).
-_TABLES = {
-    "Gather": (1, 0, -1),
-    "GatherBlockQuantized": (1, 0, -1),
-    "EmbedLayerNormalization": (0, 2, 3),
-}
+_TABLES = {"Gather": (1, 0, -1), "GatherBlockQuantized": (1, 0, -1), "EmbedLayerNormalization": (0, 2, 3)}
 #: By domain and operator: where tables of cosines are read, which have a row per position.
 _TURNS = {
     ("com.microsoft", "GroupQueryAttention"): 7,

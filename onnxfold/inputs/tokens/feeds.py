@@ -28,17 +28,16 @@ def whole_feeds(interface: TokenInterface, ids: Array, others: Others) -> dict[s
     if not past:
         return token_feeds(interface, ids, others)
     real = np.concatenate([np.zeros((len(ids), past), np.int64), np.ones(ids.shape, np.int64)], axis=1)
-    return token_feeds(interface, ids, lambda info, shape: _empty_or(info, shape, others), real=real, past=past)
 
+    def hidden(info: TokenInput, shape: tuple[int, ...]) -> Array:
+        is_cache = info.purpose is Purpose.CACHE and not info.is_encoders
+        return np.zeros(shape, info.dtype) if is_cache else others(info, shape)
 
-def _empty_or(info: TokenInput, shape: tuple[int, ...], others: Others) -> Array:
-    hidden = info.purpose is Purpose.CACHE and not info.is_encoders
-    return np.zeros(shape, info.dtype) if hidden else others(info, shape)
+    return token_feeds(interface, ids, hidden, real=real, past=past)
 
 
 def _value(info: TokenInput, ids: Array, others: Others, real: Array | None, past: int) -> Array:
     batch, length = ids.shape
-    held = _cache_length(info, past)
     if info.purpose is Purpose.IDS:
         return ids.reshape(ids.shape if len(info.shape) == 2 else -1).astype(info.dtype)
     if info.purpose is Purpose.MASK:
@@ -48,29 +47,22 @@ def _value(info: TokenInput, ids: Array, others: Others, real: Array | None, pas
     if info.purpose is Purpose.POSITIONS:
         return _positions(info, batch, length, real, past)
     if info.purpose is Purpose.CACHE:
+        held = ENCODER_LENGTH if info.is_encoders else past  # what cross attention reads, or the past
         shape = cache_of(info, batch, held)
         return np.zeros(shape, info.dtype) if not held else others(info, shape)
     if info.purpose is Purpose.TYPES:
         return np.zeros((batch, length)[-len(info.shape) :], info.dtype)
     counts = {
-        Purpose.USES_CACHE: past > 0,
-        Purpose.KEPT_LOGITS: 0,
-        Purpose.PAST_LENGTH: past,
-        Purpose.LAST_POSITION: past + length - 1,
-        Purpose.TOTAL_LENGTH: past + length,
-        Purpose.LENGTH: length,
-    }
+        Purpose.USES_CACHE: past > 0, Purpose.KEPT_LOGITS: 0, Purpose.PAST_LENGTH: past, Purpose.LENGTH: length,
+        Purpose.LAST_POSITION: past + length - 1, Purpose.TOTAL_LENGTH: past + length,
+    }  # fmt: skip
     if info.purpose in counts:
         is_each = info.purpose in (Purpose.LAST_POSITION, Purpose.LENGTH)
         sizes = tuple(d or (batch if is_each else 1) for d in info.shape)
         return np.full(sizes, counts[info.purpose], info.dtype)
-    return others(info, free_shape(info, batch, length))
-
-
-def free_shape(info: TokenInput, batch: int, length: int) -> tuple[int, ...]:
-    """Return a shape with its free dimensions closed: the batch, then lengths of rows, else sizes of images."""
+    # Free dimensions are the batch, then lengths of rows, else sizes of images.
     along = ENCODER_LENGTH if info.is_encoders or len(info.shape) > 3 else length
-    return tuple(d if d is not None else batch if axis == 0 else along for axis, d in enumerate(info.shape))
+    return others(info, tuple(d if d is not None else along if axis else batch for axis, d in enumerate(info.shape)))
 
 
 def cache_of(cache: TokenInput, batch: int, length: int) -> tuple[int, ...]:
@@ -84,11 +76,6 @@ def cache_of(cache: TokenInput, batch: int, length: int) -> tuple[int, ...]:
             f"give --input-shapes {cache.name}:1,HEADS,0,SIZE"
         )
     return tuple(d if d is not None else batch if axis == at else length for axis, d in enumerate(cache.shape))
-
-
-def _cache_length(info: TokenInput, past: int) -> int:
-    """Return how many positions a cache holds: what cross attention reads, or the past."""
-    return ENCODER_LENGTH if info.purpose is Purpose.CACHE and info.is_encoders else past
 
 
 def fixed_past(interface: TokenInterface) -> int:

@@ -49,7 +49,7 @@ class LanguageModel:
         rows = self.interface.vocabulary if self.interface.table.is_known else 0
         for i, (name, values) in enumerate(zip(self.session.output_names, outputs, strict=True)):
             fits = values.ndim == 3 and values.shape[:2] in (ids.shape, (len(ids), 1))
-            fits |= values.ndim == 2 and len(values) == len(ids) and not self._reads_one_row
+            fits |= values.ndim == 2 and len(values) == len(ids) and len(self.interface.ids.shape) != 1
             if not fits or values.dtype.kind != "f" or _NO_SCORES.search(name):
                 continue
             if rows / _PADDED <= values.shape[-1] <= rows * _PADDED or (not rows and _SCORES.search(name)):
@@ -123,10 +123,6 @@ class LanguageModel:
         if self.interface.table.is_known:  # rows of padding are no words
             scores = scores[..., : self.interface.vocabulary]
         return scores if scores.dtype == np.float32 else scores.astype(np.float32)
-
-    @property
-    def _reads_one_row(self) -> bool:
-        return self.interface.ids is not None and len(self.interface.ids.shape) == 1
 
     @cached_property
     def _trial_outputs(self) -> list[Array]:

@@ -127,12 +127,8 @@ def _too_long(cost: float) -> str:
 
 def continues_text(view: GraphView, interface: TokenInterface) -> bool:
     """Whether a network says how a text goes on, and does not read sentences."""
-    return bool(interface.inputs_for(Purpose.CACHE, Purpose.CAUSAL_MASK)) or _scores_words(view, interface)
-
-
-def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
-    """Whether an output has an entry per word."""
-    return any((view.shape(name) or (0,))[-1] == interface.vocabulary for name in view.output_names)
+    scores_words = any((view.shape(name) or (0,))[-1] == interface.vocabulary for name in view.output_names)
+    return scores_words or bool(interface.inputs_for(Purpose.CACHE, Purpose.CAUSAL_MASK))
 
 
 def _most_sequences(view: GraphView, interface: TokenInterface, length: int) -> int:

@@ -82,30 +82,20 @@ def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     return x.reshape(rows, x.numel() // rows if rows else -1)
 
 
-@operator("Squeeze")
-def squeeze(node: TorchNode) -> Operation:
+@operation("Squeeze")
+def squeeze(x: Tensor, chosen: Tensor | None = None, *, axes: tuple[int, ...] = ()) -> Tensor:
     """Without axes of length 1."""
-    fixed = node.integers("axes")
-
-    def run(x: Tensor, axes: Tensor | None = None) -> Tensor:
-        chosen = fixed if axes is None else [int(a) for a in axes.tolist()]
-        return x.squeeze(tuple(chosen)) if chosen else x.squeeze()
-
-    return run
+    some = tuple(axes if chosen is None else chosen.tolist())
+    return x.squeeze(some) if some else x.squeeze()
 
 
-@operator("Unsqueeze")
-def unsqueeze(node: TorchNode) -> Operation:
+@operation("Unsqueeze")
+def unsqueeze(x: Tensor, chosen: Tensor | None = None, *, axes: tuple[int, ...] = ()) -> Tensor:
     """With more axes of length 1; places are counted in the result."""
-    fixed = node.integers("axes")
-
-    def run(x: Tensor, axes: Tensor | None = None) -> Tensor:
-        chosen = fixed if axes is None else [int(a) for a in axes.reshape(-1).tolist()]
-        for axis in sorted(a % (x.ndim + len(chosen)) for a in chosen):
-            x = x.unsqueeze(axis)
-        return x
-
-    return run
+    new = axes if chosen is None else chosen.reshape(-1).tolist()
+    for axis in sorted(a % (x.ndim + len(new)) for a in new):
+        x = x.unsqueeze(axis)
+    return x
 
 
 @operator("Split")
