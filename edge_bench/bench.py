@@ -14,8 +14,8 @@ from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.edge_bench.fit import needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.host_runner import HOST, HostRunner
 from onnxfold.edge_bench.runners.runner import BenchJob, Runner
+from onnxfold.edge_bench.runners.ssh_runner import HOST, HostRunner
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 

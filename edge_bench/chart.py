@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from typing import IO, Any
 
 from onnxfold._version import __version__
-from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.table import COLUMNS, cells, latency_text, notes
+from onnxfold.edge_bench.result import COLUMNS, BenchResult, cells, latency_text, notes
 from onnxfold.errors import ConfigError
 from onnxfold.html_report.elements import Element, breakable, element, page, table
 from onnxfold.printable import shortened

@@ -1,6 +1,7 @@
-"""A benchmark job: a model with fixed shapes, its inputs, and the expected outputs."""
+"""A benchmark job: a model with fixed shapes, its inputs, the expected outputs, and its file for TFLite."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,11 @@ import numpy as np
 
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.api import open_model
-from onnxfold.export.parity import reference_inputs, run_reference
+from onnxfold.export.fusion import PREPARE
+from onnxfold.export.parity import from_layout, reference_inputs, run_reference, to_layout
+from onnxfold.export.tflite.convert import Port, convert
 from onnxfold.export.tflite.shapes import fix_to_one_sample
+from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.tensors import Array
 
@@ -71,3 +75,31 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
         error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
         worst = max(worst, error / largest if largest else error)
     return worst
+
+
+@dataclass(frozen=True)
+class TFLiteFile:
+    """A written file."""
+
+    path: Path
+    inputs: tuple[Port, ...]  # what it reads and gives, in its order
+    outputs: tuple[Port, ...]
+    operators: tuple[str, ...]  # TFLite's names of the kinds of operators in it
+
+    def feeds(self, job: BenchJob) -> list[list[Array]]:
+        """Return the job's inputs in the order and layout of the file."""
+        return [[to_layout(feeds[p.name], p.layout) for p in self.inputs] for feeds in job.inputs]
+
+    def to_onnx(self, outputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Bring outputs into the layout of ONNX."""
+        return [[from_layout(a, p.layout) for a, p in zip(arrays, self.outputs, strict=True)] for arrays in outputs]
+
+
+def write_tflite(job: BenchJob) -> TFLiteFile:
+    """Write a job's model as float32 TFLite into its scratch folder; the runners of a job share the file."""
+    view = load(job.onnx)
+    PREPARE(view)
+    converted = convert(view)
+    path = job.work / "model.tflite"
+    path.write_bytes(converted.to_bytes(view.graph.name))
+    return TFLiteFile(path, converted.inputs, converted.outputs, tuple(converted.operators))

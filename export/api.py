@@ -17,12 +17,13 @@ from onnxfold.export.c_array import write_c_array
 from onnxfold.export.draft import LEAST_SNR, MOST_CALIBRATION, Arrays, ExportOptions, ExportReport, write_draft
 from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
 from onnxfold.export.onnx2tf import Ports
-from onnxfold.export.output_scale import exciting_inputs, probabilities
 from onnxfold.export.parity import (
     TOLERANCE,
     Parity,
     check_samples,
     compare,
+    exciting_inputs,
+    probabilities,
     reference_inputs,
     run_reference,
     user_batches,
@@ -31,7 +32,7 @@ from onnxfold.files import Output, check_outputs, part_folder, replace_by
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.files.model_files import claims_on
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.run.twin import float32_twin, has_other_floats
+from onnxfold.graph.run.session import float32_twin, has_other_floats
 from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import FLOAT_TYPES
 from onnxfold.graph.view import GraphView

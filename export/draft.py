@@ -12,7 +12,7 @@ from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import Ports, run_onnx2tf
 from onnxfold.export.parity import check_samples, compare, reference_inputs, run_reference, user_batches
 from onnxfold.export.tflite.convert import Converted, convert
-from onnxfold.export.tflite.half import store_as_float16
+from onnxfold.export.tflite.graph import store_as_float16
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized

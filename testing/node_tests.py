@@ -19,8 +19,8 @@ from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.parity import from_layout, to_layout
+from onnxfold.export.tflite.context import registered
 from onnxfold.export.tflite.convert import convert
-from onnxfold.export.tflite.registry import registered
 from onnxfold.export.tflite.schema import ELEMENT_TYPES
 from onnxfold.graph.files.load import MIN_OPSET
 from onnxfold.graph.tensors import FLOAT_TYPES

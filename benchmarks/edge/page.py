@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from benchmarks.edge.paper_table import DEVICES, PUBLISHED, contradictions, findings, inference, paper_rows
 from benchmarks.edge.results import Emulated, Variant
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.table import bytes_text, latency_text, markdown, notes
+from onnxfold.edge_bench.result import BenchResult, bytes_text, latency_text, markdown, notes
 
 _COMMAND = "python -m benchmarks.edge --data DIR"
 

@@ -12,7 +12,7 @@ import argparse
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from onnxfold.export.tflite.registry import registered
+from onnxfold.export.tflite.context import registered
 from testing.node_tests import operators, run
 
 

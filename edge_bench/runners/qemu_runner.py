@@ -12,8 +12,14 @@ from typing import Any
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut_job import DeviceOutputs, answers, deviation
 from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulate_firmware
-from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
-from onnxfold.edge_bench.boards.toolchain import missing_tools, version_of
+from onnxfold.edge_bench.boards.qemu_build import (
+    DoesNotFitError,
+    Firmware,
+    build,
+    missing_tools,
+    project_of,
+    version_of,
+)
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError

@@ -19,10 +19,9 @@ from onnxfold.channels.rules.elementwise import UNARY
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.activation_plan import Buffer, plan
 from onnxfold.export.firmware.interface import Interface
-from onnxfold.export.fusion.drop_expand import DropExpand
-from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
+from onnxfold.export.fusion.drop_expand import DropExpand, DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
-from onnxfold.export.fusion.fuse_padding import FusePadding
+from onnxfold.export.fusion.fuse_activations import FusePadding
 from onnxfold.graph.files.save import save
 from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.view import GraphView

@@ -1,11 +1,8 @@
 """Passes that reduce the number of operators for edge runtimes and keep the function."""
 
-from onnxfold.export.fusion.drop_expand import DropExpand
-from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
+from onnxfold.export.fusion.drop_expand import DropExpand, DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
-from onnxfold.export.fusion.fuse_activations import FuseGelu, FuseHardSwish
-from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
-from onnxfold.export.fusion.fuse_padding import FusePadding
+from onnxfold.export.fusion.fuse_activations import FuseGelu, FuseGroupNorm, FuseHardSwish, FusePadding
 from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
 from onnxfold.export.fusion.write_old_operators import WriteOldOperators
 from onnxfold.passes.base import Pipeline

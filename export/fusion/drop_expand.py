@@ -1,12 +1,13 @@
-"""Remove Expand nodes that repeat what broadcasting does."""
+"""Remove what computes nothing: Expand that repeats what broadcasting does, Dropout of an inference."""
 
 from dataclasses import dataclass
 
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
-from onnxfold.graph.patterns import dims
+from onnxfold.graph.patterns import Match, Mismatch, Op, dims
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.rewrite import Rewrite
 
 _BROADCASTING = frozenset(
     {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or"}
@@ -39,3 +40,23 @@ def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
     wanted = dims(view, expand.output[0])
     others = [n for n in reader.input if n != expand.output[0]]
     return wanted is not None and "" not in wanted and any(dims(view, other) == wanted for other in others)
+
+
+@dataclass(frozen=True)
+class DropInferenceDropout(Rewrite):
+    """Turn a Dropout that drops nothing, and whose mask nobody reads, into an Identity.
+
+    EliminateIdentity removes such nodes from between activations; this also reaches the one that writes an output.
+    """
+
+    patterns = (Op("Dropout"),)
+
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Return an Identity."""
+        (node,) = match.nodes
+        training = node.input[2] if len(node.input) > 2 else ""
+        if training and not (view.is_weight(training) and not view.weight(training).reshape(-1)[0]):
+            raise Mismatch("it may drop")
+        if any(view.consumers(o) or o in view.output_names for o in node.output[1:] if o):
+            raise Mismatch("its mask is read")
+        return [helper.make_node("Identity", node.input[:1], node.output[:1], node.name)]

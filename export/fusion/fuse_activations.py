@@ -1,12 +1,13 @@
-"""Fuse the arithmetic of activations, from exporters of early operator sets, into their operators."""
+"""Fuse the arithmetic of activations and group norms, and padding, into the operators that do the same."""
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import attr_float
-from onnxfold.graph.patterns import Match, Mismatch, Op, scaled
+from onnxfold.graph.nodes import attr_float, attr_ints, attribute, rewritten, with_input
+from onnxfold.graph.patterns import Match, Mismatch, Op, chain, scaled
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.rewrite import Rewrite
 
@@ -67,3 +68,76 @@ def _limit(view: GraphView, node: NodeProto, index: int, name: str) -> float:
     if len(node.input) > index and view.is_weight(node.input[index]):
         return float(view.weight(node.input[index]).reshape(-1)[0])
     return attr_float(node, name, math.nan)
+
+
+@dataclass(frozen=True)
+class FuseGroupNorm(Rewrite):
+    """Replace Reshape to (N, groups, -1), InstanceNormalization, Reshape back by GroupNormalization.
+
+    Scale and bias of the InstanceNormalization must be all ones and all zeros, as a GroupNorm's own scale and bias,
+    one per channel, follow as Mul and Add. Nobody else may read what lies in between.
+    """
+
+    patterns = (chain("Reshape", "InstanceNormalization", "Reshape"),)
+
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Return a GroupNormalization, if the three nodes are none of something else."""
+        first, norm, last = match.nodes
+        if not all(view.is_weight(n) for n in norm.input[1:3]):
+            raise Mismatch("scale and bias are computed")
+        if np.any(view.weight(norm.input[1]) != 1) or np.any(view.weight(norm.input[2])):
+            raise Mismatch("scale and bias are not ones and zeros")
+        source, inner, result = (view.shape(t) for t in (first.input[0], first.output[0], last.output[0]))
+        if source is None or inner is None or source != result or len(inner) != 3 or len(source) < 3:
+            raise Mismatch("the last view does not undo the first one")
+        channels, groups = source[1], inner[1]
+        if source[0] != inner[0] or channels is None or groups is None or None in source[2:] or channels % groups:
+            raise Mismatch("the views do not cut channels into groups")
+        result_name = norm.output[0]
+        scale = view.add_weight(f"{result_name}_scale", np.ones(channels, np.float32))
+        bias = view.add_weight(f"{result_name}_bias", np.zeros(channels, np.float32))
+        made = helper.make_node(
+            "GroupNormalization", [first.input[0], scale, bias], [last.output[0]], norm.name,
+            num_groups=groups, epsilon=attr_float(norm, "epsilon", 1e-5),
+        )  # fmt: skip
+        return [made]
+
+
+@dataclass(frozen=True)
+class FusePadding(Rewrite):
+    """Add the amounts of a Pad with zeros to the pads of the Conv that alone reads it.
+
+    Only the spatial axes may be padded, by constant amounts that are not negative, and the Conv must state its own
+    pads.
+    """
+
+    patterns = (chain("Pad", "Conv"),)
+
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Return the Conv with all pads, on what the Pad reads."""
+        pad, conv = match.nodes
+        amounts = _amounts(view, pad)
+        if attribute(conv, "auto_pad", b"NOTSET") != b"NOTSET":
+            raise Mismatch("the Conv chooses its pads itself")
+        own = attr_ints(conv, "pads", [0] * len(amounts))
+        pads = [a + b for a, b in zip(own, amounts, strict=True)]
+        return [rewritten(with_input(conv, 0, pad.input[0]), attributes={"pads": pads})]
+
+
+def _amounts(view: GraphView, pad: NodeProto) -> list[int]:
+    """Return begins and ends of the spatial axes."""
+    shape = view.shape(pad.input[0])
+    if shape is None or attribute(pad, "mode", b"constant") != b"constant" or attr_float(pad, "value", 0.0):
+        raise Mismatch("it does not pad a known number of axes with zeros")
+    if not all(view.is_weight(n) for n in pad.input[1:] if n):
+        raise Mismatch("what it pads by is computed")
+    if len(pad.input) > 2 and pad.input[2] and np.any(view.weight(pad.input[2])):
+        raise Mismatch("it does not pad with zeros")
+    rank = len(shape)
+    pads = view.weight(pad.input[1]) if len(pad.input) > 1 else np.array(attr_ints(pad, "pads"))
+    axes = view.weight(pad.input[3]) % rank if len(pad.input) > 3 and pad.input[3] else np.arange(rank)
+    amounts = np.zeros((2, rank), np.int64)
+    amounts[:, axes.reshape(-1)] = pads.reshape(2, -1)
+    if amounts[:, :2].any() or (amounts < 0).any():
+        raise Mismatch("it cuts, or pads batch or channels")
+    return [int(a) for a in amounts[:, 2:].reshape(-1)]

@@ -1,6 +1,7 @@
-"""The view that a converter has of its node: shapes, constants, tensors in a requested layout."""
+"""Registry of converters, and the view that one has of its node: shapes, constants, tensors in a layout."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -9,9 +10,9 @@ from onnx import NodeProto
 from onnxfold.errors import ExportError
 from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.graph import Graph, Value
-from onnxfold.export.tflite.layout import Layout, Shape, plain
+from onnxfold.export.tflite.layout import Layout, LayoutRule, Shape, plain
 from onnxfold.export.tflite.schema import ELEMENT_TYPES
-from onnxfold.graph.node_reader import NodeReader
+from onnxfold.graph.registry import NodeReader, OperatorRegistry
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
@@ -189,3 +190,53 @@ class Op(NodeReader):
             raise AssertionError(f"{self.op_type}: {value.shape} was written for {layout.shape(shape)}")
         self._tensors.put(tensor, value, layout)
         self._tensors.name(self._tensors.get(tensor, self._tensors.layouts[tensor]), tensor)
+
+
+Write = Callable[[Op], None]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """A function and the layouts it reads and writes its tensors in."""
+
+    op_type: str
+    since: int
+    write: Write
+    layouts: LayoutRule
+
+
+_CONVERTERS = OperatorRegistry[Converter]("a converter")
+find_converter = _CONVERTERS.find
+
+
+def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str = "") -> Callable[[Write], Write]:
+    """Register the converter of operators.
+
+    Parameters
+    ----------
+    *op_types : str
+        ONNX operator names.
+    layouts : LayoutRule
+        What the function reads and writes.
+    since : int
+        First version of the operator that it understands.
+    domain : str
+        Operator domain.
+
+    Raises
+    ------
+    ValueError
+        If the operator version already has one.
+    """
+
+    def register(function: Write) -> Write:
+        for op_type in op_types:
+            _CONVERTERS.add(op_type, Converter(op_type, since, function, layouts), since=since, domain=domain)
+        return function
+
+    return register
+
+
+def registered() -> list[tuple[str, Converter]]:
+    """Return every converter with its domain, for documentation and tests."""
+    return [(domain, converter) for domain, _, converter in _CONVERTERS]

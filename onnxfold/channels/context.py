@@ -24,8 +24,8 @@ from onnxfold.channels.declarations import (
     Select,
     Use,
 )
-from onnxfold.graph.node_reader import NodeReader
 from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.registry import NodeReader
 from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.view import GraphView
 

@@ -57,7 +57,7 @@ def bench(
     """
     from onnxfold.edge_bench.bench import bench as run
     from onnxfold.edge_bench.chart import check_png
-    from onnxfold.edge_bench.table import notes, tables
+    from onnxfold.edge_bench.result import notes, tables
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.inputs.images.png_grid import PNG
 

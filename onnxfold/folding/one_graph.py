@@ -26,8 +26,7 @@ from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.absorb_norms import AbsorbNorms
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
-from onnxfold.passes.merge.fold_channels import FoldChannels
-from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
+from onnxfold.passes.merge.fold_channels import FoldChannels, LumpDuplicates
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.progress import Progress, silent

@@ -21,7 +21,7 @@ from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import weight_bytes
 from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.finite import require_no_nan
-from onnxfold.graph.run.known_operators import require_known_operators
+from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.free_sizes import needed_sizes

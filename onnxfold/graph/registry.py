@@ -1,9 +1,14 @@
-"""Registry of implementations by operator domain, operator and version."""
+"""Registry of implementations by operator domain, operator and version, and the node as they read it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS
+from onnx import NodeProto
+
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_float, attr_int, attr_ints, attribute, node_key
+from onnxfold.graph.shapes.tensor_types import Shape
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
 
 T = TypeVar("T")
 
@@ -39,3 +44,102 @@ class OperatorRegistry(Generic[T]):
 
 def _canonical(domain: str) -> str:
     return "" if domain in DEFAULT_DOMAINS else domain
+
+
+class NodeReader:
+    """A node and what its graph knows of it; channel rules, torch operators and exporters add their own words.
+
+    Attributes
+    ----------
+    key : str
+        The output that names the node.
+    op_type : str
+        Its operator.
+    version : int
+        The version of the operator's domain that the model imports.
+    """
+
+    def __init__(self, view: GraphView, node: NodeProto) -> None:
+        self.view = view
+        self.node = node
+        self.key = node_key(node)
+        self.op_type = node.op_type
+        self.version = view.opset(node.domain)
+
+    @property
+    def name(self) -> str:
+        """How messages call the node: its name, or its first output."""
+        return self.node.name or self.key
+
+    # -- attributes ----------------------------------------------------------------------------
+
+    def has_attribute(self, name: str) -> bool:
+        """Whether an attribute is given."""
+        return any(a.name == name for a in self.node.attribute)
+
+    def value(self, name: str, default: object = None) -> object:
+        """Return an attribute as ONNX's Python helpers give it."""
+        return attribute(self.node, name, default)
+
+    def integer(self, name: str, default: int) -> int:
+        """Return an integer attribute."""
+        return attr_int(self.node, name, default)
+
+    def integers(self, name: str, default: Iterable[int] = ()) -> list[int]:
+        """Return an integer list attribute."""
+        return attr_ints(self.node, name, default)
+
+    def number(self, name: str, default: float) -> float:
+        """Return a float attribute."""
+        return attr_float(self.node, name, default)
+
+    def text(self, name: str, default: str) -> str:
+        """Return a string attribute."""
+        value = attribute(self.node, name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    # -- inputs and outputs --------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of all inputs, '' where one is left out."""
+        return list(self.node.input)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of all outputs, '' where one is left out."""
+        return list(self.node.output)
+
+    def input(self, index: int) -> str:
+        """Return the name of an input, '' if it is not given."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def output(self, index: int = 0) -> str:
+        """Return the name of an output, '' if it is left out."""
+        return self.node.output[index] if index < len(self.node.output) else ""
+
+    def has_input(self, index: int) -> bool:
+        """Whether an input is given."""
+        return bool(self.input(index))
+
+    def has_output(self, index: int) -> bool:
+        """Whether an output is read."""
+        return bool(self.output(index))
+
+    # -- tensors -------------------------------------------------------------------------------
+
+    def is_weight(self, tensor: str) -> bool:
+        """Whether `tensor` is an initializer."""
+        return self.view.is_weight(tensor)
+
+    def is_constant(self, index: int) -> bool:
+        """Whether an input is given as a weight."""
+        return self.is_weight(self.input(index))
+
+    def constant(self, index: int) -> Array | None:
+        """Return the values of a constant input, None if it is not given or computed at run time."""
+        return self.view.weight(self.input(index)) if self.is_constant(index) else None
+
+    def known_shape(self, tensor: str) -> Shape | None:
+        """Return the dimensions of a tensor (None = not known as a number), None if the rank is unknown."""
+        return self.view.shape(tensor)

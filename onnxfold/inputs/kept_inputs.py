@@ -12,7 +12,7 @@ import ml_dtypes  # noqa: F401  # so that numpy knows the names of its types
 import numpy as np
 
 from onnxfold.files import Cache, key_of
-from onnxfold.graph.files.fingerprint import fingerprint
+from onnxfold.graph.files.provenance import fingerprint
 from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView

@@ -10,8 +10,8 @@ from onnx import NodeProto
 from onnxfold.errors import VerificationError
 from onnxfold.graph.interface import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
-from onnxfold.graph.run.empty_inputs import fit_feeds
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
+from onnxfold.graph.run.session import fit_feeds
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import NodeProto
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.node_reader import NodeReader
-from onnxfold.graph.registry import OperatorRegistry
+from onnxfold.graph.registry import NodeReader, OperatorRegistry
 from onnxfold.graph.view import GraphView
 
 if TYPE_CHECKING:

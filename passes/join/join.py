@@ -11,8 +11,7 @@ from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, subg
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.join.heads import JoinedHeads, join_heads
-from onnxfold.passes.join.layout import Index
-from onnxfold.passes.join.stacked_axes import StackedAxes
+from onnxfold.passes.join.stacked_axes import Index, StackedAxes
 from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork, match
 from onnxfold.passes.normalize.unneeded import RemoveUnused
 

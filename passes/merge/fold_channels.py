@@ -1,4 +1,4 @@
-"""Merge channels: rewrite every weight, and every number that counts channels."""
+"""Merge channels: rewrite every weight, and every number that counts channels; before it, lump exact duplicates."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Count, Role, Select
-from onnxfold.channels.group import Member
+from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import epsilon
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.channels.rows import put_rows_of, rows_of
+from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
@@ -146,3 +147,33 @@ def _update_count(view: GraphView, node: NodeProto, count: Count, new: int) -> N
     values = np.array(old)
     values.reshape(-1)[count.element or 0] = new
     return with_input(node, count.input_index, view.add_weight(f"{node_key(node)}_{count.input_index}", values))
+
+
+@dataclass(frozen=True, eq=False)
+class LumpDuplicates(Pass):
+    """Give the first of several equal channels the sum of their consumer columns, and the others zeros.
+
+    The network computes the same, since equal channels carry equal values. How a sum was spread over the columns of
+    equal channels says nothing about a row; without this, rows that differ in nothing else would look
+    dissimilar, and a repair would correct a loss of variance that the fold does not cause.
+    """
+
+    groups: tuple[FoldGroup, ...]
+    #: Classes of equal channels per group, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
+    duplicates: tuple[Labels, ...]
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rewrite the columns of every group that has duplicates."""
+        modified = False
+        for group, classes in zip(self.groups, self.duplicates, strict=True):
+            merge = mean_partition(classes)
+            if merge.is_identity:
+                continue
+            for member in group.with_role(Role.CONSUMER):
+                columns = rows_of(view, member)
+                lumped = np.zeros_like(columns)
+                np.add.at(lumped, merge.representatives[merge.labels], columns)
+                if not np.array_equal(lumped, columns):
+                    put_rows_of(view, member, lumped)
+                    modified = True
+        return PassResult(modified)

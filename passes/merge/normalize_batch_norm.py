@@ -55,3 +55,31 @@ def _normalize(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
         set_per_unit(view, layer.bias, (per_unit(view, layer.bias) - mean) / sigma)
         set_per_unit(view, norm.mean, np.zeros_like(sigma))
     return True
+
+
+@dataclass(frozen=True)
+class ScaleToOutput(Pass):
+    """Scale the rows of every layer in some groups whose output only its BatchNormalization reads."""
+
+    groups: tuple[FoldGroup, ...]
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rescale weights; the graph stays."""
+        return PassResult(rescale(view, self.groups, _scale))
+
+
+def _scale(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
+    eps = norm.epsilon
+    gamma = per_unit(view, norm.scale).astype(np.float64)
+    sigma = np.sqrt(np.maximum(per_unit(view, norm.variance).astype(np.float64), 0.0) + eps)
+    factor = gamma / sigma
+    if np.allclose(factor, 1.0, rtol=1e-5, atol=0.0):
+        return False
+    variance = np.maximum(gamma**2 - eps, 0.0)
+    set_per_unit(view, norm.mean, per_unit(view, norm.mean) * factor)
+    set_per_unit(view, norm.variance, variance)
+    set_per_unit(view, norm.scale, np.sqrt(variance + eps))
+    scale_units(view, layer.rows, factor)
+    if layer.bias is not None:
+        set_per_unit(view, layer.bias, per_unit(view, layer.bias) * factor)
+    return True

@@ -8,8 +8,8 @@ from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, subgraphs
+from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.shapes.constant_folding import evaluate, result_bytes
-from onnxfold.graph.shapes.picked import picked_dimensions
 from onnxfold.graph.tensors import Array, LazyTensor
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

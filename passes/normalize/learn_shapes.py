@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
-from onnxfold.graph.shapes.shape_inference import UNNAMED
-from onnxfold.graph.shapes.symbolic_shapes import symbolic_types
-from onnxfold.graph.shapes.symbols import summands
+from onnxfold.graph.shapes.foreign_types import summands
+from onnxfold.graph.shapes.shape_inference import UNNAMED, symbolic_types
 from onnxfold.graph.shapes.tensor_types import Shape, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult

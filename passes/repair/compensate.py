@@ -16,8 +16,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
-from onnxfold.passes.repair.least_squares import correction, decode_samples, ridge_regression
-from onnxfold.passes.repair.patches import read_patches
+from onnxfold.passes.repair.least_squares import correction, decode_samples, read_patches, ridge_regression
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import CrossMoments

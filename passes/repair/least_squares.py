@@ -18,12 +18,16 @@ show. So what W B leaves of the consumer's output, r, is regressed on the whole 
 and the consumer becomes W B + D.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from onnxfold.graph.tensors import Matrix
+from onnxfold.channels.operators import Window
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.moments import CrossMoments, remove_mean
 from onnxfold.statistics.samples import Samples
@@ -110,3 +114,19 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
     solved = cho_solve(factor, right, check_finite=False)
     coefficients: Samples = (patches.T @ solved if dual else solved).T.astype(np.float32)
     return coefficients
+
+
+def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64]], sample: Array) -> Samples:
+    """Return the patches that a convolution reads, shape (S, C * taps), channels first as in the rows of its weight."""
+    offsets = np.indices(window.kernel).reshape(len(window.kernel), -1)
+    index: list[Any] = []
+    inside = np.ones((len(sample), window.taps), bool)
+    for axis, place in enumerate(places):
+        at = place[:, None] * window.strides[axis] - window.pads[axis] + offsets[axis] * window.dilations[axis]
+        size = x.shape[2 + axis]
+        inside &= (at >= 0) & (at < size)
+        index.append(np.clip(at, 0, size - 1))
+    # Advanced indices are separated by the slice over channels: the result is (S, taps, C).
+    patches: Array = x[(sample[:, None], slice(None), *index)]
+    patches = np.where(inside[:, :, None], patches, 0).astype(np.float32, copy=False)
+    return np.ascontiguousarray(patches.transpose(0, 2, 1)).reshape(len(sample), -1)

@@ -28,8 +28,7 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.layers import Layer, layer_of, own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.run.addend import add_behind
-from onnxfold.graph.run.node_runner import NodeRunner
+from onnxfold.graph.run.node_runner import NodeRunner, add_behind
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult

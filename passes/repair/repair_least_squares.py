@@ -11,18 +11,84 @@ else was folded.
 
 from dataclasses import dataclass, field
 
+import numpy as np
 from onnx import NodeProto
 
+from onnxfold.channels.declarations import Axis
+from onnxfold.channels.layers import computation
+from onnxfold.channels.operators import Recurrence
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.compensate import Compensation
-from onnxfold.passes.repair.refit_recurrences import RecurrenceRefit
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.restore_statistics import Restoration
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
+from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import Observation
+
+#: How often R is refitted: with P h, and with what the folded operator writes.
+_ROUNDS = 2
+
+
+class RecurrenceRefit:
+    """Refits recurrences while both networks run."""
+
+    def __init__(self, walk: SideBySide, compensation: Compensation) -> None:
+        self._walk = walk
+        self._compensation = compensation
+
+    def compares(self, node: NodeProto) -> bool:
+        """Whether a node's results are looked at."""
+        return isinstance(computation(self._walk.reference.view, node), Recurrence)
+
+    def refit(self, before: NodeProto, after: NodeProto) -> None:
+        """After a recurrence has run in the original, and before it runs in the fold, refit R and the biases."""
+        recurrence = computation(self._walk.reference.view, before)
+        if not isinstance(recurrence, Recurrence) or not self._walk.deviates(before):
+            return
+        view = self._walk.folded.view
+        biases = after.input[recurrence.biases] if recurrence.biases < len(after.input) else ""
+        alone = view.is_weight(biases) and len(view.consumers(biases)) == 1
+        merged = view.weight(biases).astype(np.float64) if alone else None
+        read, written = before.input[0], next(filter(None, before.output))
+        lacking = self._mean_deficit(recurrence.inputs, Axis(read, 2)) if alone else None
+        own = Axis(written, self._walk.reference.values[written][0].ndim - 1)
+        mapped = self._walk.map(own.tensor, own.axis)
+        for turn in range(_ROUNDS):
+            if mapped is not None and turn == 0:
+                values = self._walk.reference.values[written]
+                self._walk.folded.values[written] = [mapped.encode_samples(part) for part in values]
+            else:
+                self._walk.folded.run(after)
+            self._compensation.refit_own(before, own)
+            if merged is None or lacking is None:
+                continue
+            of_states = self._mean_deficit(recurrence.states, own)
+            if of_states is not None:
+                changed = merged + np.concatenate((lacking, of_states), axis=-1)
+                view.set_weight(biases, changed.astype(view.weight(biases).dtype))
+        self._compensation.forget(own)
+
+    def _mean_deficit(self, weight: str, channels: Axis) -> Matrix | None:
+        """Return the deficit of the mean of a weight's product, shape (directions, gates * hidden)."""
+        walk, original = self._walk, self._walk.reference.view
+        mapped = walk.map(channels.tensor, channels.axis)
+        if mapped is None:
+            return None
+        goal, seen = (
+            ChannelMoments(side.values[channels.tensor], channels.axis).mean for side in (walk.reference, walk.folded)
+        )
+        columns = self._compensation.columns(channels, mapped)
+        missing: Array = goal.copy()
+        missing[mapped.positions] -= columns @ seen[mapped.folded_positions]
+        units = (mapped.positions, np.arange(len(mapped.positions)), None)
+        rows = merge_weight(original, walk.plan, weight, original.weight(weight), {Axis(weight, 2): units})
+        result: Matrix = rows.astype(np.float64) @ missing
+        return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,21 +19,27 @@ References
 REPAIR: arXiv 2211.08403.
 """
 
+from dataclasses import dataclass, field
+from typing import Literal
+
 import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.layers import Layer, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.channels.operators import BatchNorm
+from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.axes import move_from_front, move_to_front
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.repair.biases import bias_of
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.progress import Progress, silent
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
-from onnxfold.statistics.observe import DEAD
+from onnxfold.statistics.observe import DEAD, Observation
 
 _MAX_GAIN = 10.0
 #: Correlations below this are not told apart from none.
@@ -188,3 +194,32 @@ def _statistics(view: GraphView, norm: BatchNorm) -> tuple[Matrix, Matrix]:
     """Return mean and sigma of a BatchNormalization."""
     mean, variance = (view.weight(n).astype(np.float64) for n in (norm.mean, norm.variance))
     return mean, np.sqrt(np.maximum(variance, 0.0) + norm.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibrate(Pass):
+    """Take statistics from inputs."""
+
+    original: GraphView  # the network before the merge
+    plan: FoldPlan
+    observation: Observation  # the original as it runs on the inputs, and the inputs
+    progress: Progress = field(default=silent, compare=False)
+
+    def run(self, view: GraphView) -> PassResult:
+        """Run both networks once."""
+        seen = self.observation
+        # A fresh reference: where the networks are equal, both keep the statistics that they are shipped with.
+        reference = self.original.copy()
+        matches: Literal["deviating", "nothing"] = "deviating" if seen.rules.matches else "nothing"
+        walk = SideBySide(reference, view, self.plan, seen.inputs, matches=matches)
+        restoration = Restoration(walk, self.original)
+        for before, after in walk.steps("recalibrate", self.progress, restoration.ends_layer):
+            norm = own_statistics(self.original, before)
+            if norm is not None and walk.deviates(before):
+                moments = ChannelMoments(walk.folded.values[after.input[0]], 1)
+                view.set_weight(norm.mean, moments.mean)
+                view.set_weight(norm.variance, moments.variance)
+            walk.run(before, after)
+            restoration.layer(before)
+        restoration.finish()
+        return PassResult(modified=bool(self.plan.groups))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.passes.join import layout
+from onnxfold.passes.join import stacked_axes
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
@@ -97,7 +97,7 @@ def lay_out(
     groups: Sequence[FoldGroup], wide: Sequence[WideGroup], tensor: str, axis: int, blocks: int, shape: tuple[int, ...]
 ) -> WideAxis:
     """Lay out a widened axis: where a run of one unit's positions stood, stand those of its slot's new units."""
-    laid = layout.lay_out(groups, [units.slot for units in wide], tensor, axis, blocks, shape)
+    laid = stacked_axes.lay_out(groups, [units.slot for units in wide], tensor, axis, blocks, shape)
     source = laid.place.copy()
     for g in set(laid.group[laid.group >= 0].tolist()):
         positions = _positions(groups[g], tensor, axis)

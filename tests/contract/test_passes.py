@@ -12,7 +12,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
-from onnxfold.passes.join.common_form import COMMON_FORM
+from onnxfold.passes.join.networks import COMMON_FORM
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
 from onnxfold.passes.normalize.unneeded import EliminateIdentity

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs import generate
-from onnxfold.export.tflite.registry import registered
+from onnxfold.export.tflite.context import registered
 
 
 @pytest.mark.parametrize(

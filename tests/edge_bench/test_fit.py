@@ -11,8 +11,7 @@ from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.ram import count_ram
 from onnxfold.edge_bench import fit as arena_module
 from onnxfold.edge_bench.fit import Arena, measure_arena, needs
-from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.tflite_file import write_tflite
+from onnxfold.edge_bench.job import prepare_job, write_tflite
 from onnxfold.export.firmware.tflm_model import read_tflite
 from onnxfold.graph.files.load import load
 from testing import models

@@ -15,7 +15,7 @@ import pytest
 from onnxfold.edge_bench import measure_script
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.linux import OPSET, SCRIPT, older_twin, pack, rows
-from onnxfold.edge_bench.runners.host_runner import HostRunner
+from onnxfold.edge_bench.runners.ssh_runner import HostRunner
 from testing import models
 from tests.edge_bench.jobs import small_job
 

@@ -8,8 +8,17 @@ import pytest
 
 from onnxfold.edge_bench import chart
 from onnxfold.edge_bench.chart import render_html, write_png
-from onnxfold.edge_bench.result import METHODS, BenchResult
-from onnxfold.edge_bench.table import COLUMNS, bytes_text, cells, latency_text, markdown, notes, tables
+from onnxfold.edge_bench.result import (
+    COLUMNS,
+    METHODS,
+    BenchResult,
+    bytes_text,
+    cells,
+    latency_text,
+    markdown,
+    notes,
+    tables,
+)
 from onnxfold.errors import ConfigError
 from onnxfold.terminal import say_table
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxfold.errors import ExportError
-from onnxfold.export import api, export_model, interpreter, output_scale, parity
+from onnxfold.export import api, export_model, interpreter, parity
 from onnxfold.graph.tensors import Array
 from testing.graph_builder import GraphBuilder
 from tests.export.test_tflite import chain
@@ -103,8 +103,8 @@ def test_a_wrong_probability_is_found(bias: float, tmp_path: Path, monkeypatch: 
 
 
 def test_outputs_that_are_probabilities() -> None:
-    assert output_scale.probabilities(api.open_model(detector(0.0))) == {"y"}
-    assert output_scale.probabilities(api.open_model(chain("conv", "relu"))) == frozenset()
+    assert parity.probabilities(api.open_model(detector(0.0))) == {"y"}
+    assert parity.probabilities(api.open_model(chain("conv", "relu"))) == frozenset()
 
 
 def test_what_is_nowhere_finite_is_not_called_checked(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ WRITERS = {"write_bytes", "write_text", "tofile", "savez", "savefig", "mkstemp",
 INTO_DRAFTS = {
     "onnxfold/graph/run/trial_run.py", "onnxfold/sweeps/content.py",
     "export/c_array.py", "export/draft.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
-    "edge_bench/runners/estimate_runner.py", "edge_bench/runners/host_runner.py", "edge_bench/boards/qemu_build.py",
-    "edge_bench/tflite_file.py", "edge_bench/linux.py", "edge_bench/chart.py",
+    "edge_bench/runners/estimate_runner.py", "edge_bench/runners/ssh_runner.py", "edge_bench/boards/qemu_build.py",
+    "edge_bench/job.py", "edge_bench/linux.py", "edge_bench/chart.py",
 }  # fmt: skip
 #: Tells the kernel to forget what a process used, by writing a number to /proc.
 KERNEL = {"edge_bench/measure_script.py"}

@@ -14,7 +14,7 @@ import pytest
 import onnxfold
 from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
-from onnxfold.edge_bench.boards import toolchain
+from onnxfold.edge_bench.boards import qemu_build
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.boards.emulator import command, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
@@ -30,7 +30,7 @@ from onnxfold.graph.files.load import load
 from tests.firmware.jobs import job_of, small_model
 
 NANO = load_device("arduino-nano-33-ble")
-pytestmark = pytest.mark.skipif(bool(toolchain.missing_tools()), reason=toolchain.missing_tools())
+pytestmark = pytest.mark.skipif(bool(qemu_build.missing_tools()), reason=qemu_build.missing_tools())
 
 
 @pytest.fixture(scope="module")

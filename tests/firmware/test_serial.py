@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.boards import toolchain
+from onnxfold.edge_bench.boards import qemu_build
 from onnxfold.edge_bench.boards.dut import Dut
 from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.boards.emulator import FileStream, command
@@ -153,7 +153,7 @@ def test_no_board_at_the_port(job: BenchJob) -> None:
     assert "\n" not in row.reason
 
 
-@pytest.mark.skipif(bool(toolchain.missing_tools()), reason=toolchain.missing_tools())
+@pytest.mark.skipif(bool(qemu_build.missing_tools()), reason=qemu_build.missing_tools())
 def test_emulated_firmware_on_a_pseudo_terminal(job: BenchJob, tmp_path: Path) -> None:
     project = project_of(job, tmp_path / "firmware", memory_ld(FLASH_BYTES, RAM_BYTES))
     firmware = build(Path(project.path))

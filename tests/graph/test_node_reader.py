@@ -6,9 +6,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.export.tflite.context import Op
-from onnxfold.export.tflite.layout_rules import NodeShapes
+from onnxfold.export.tflite.layout import NodeShapes
 from onnxfold.graph.files.load import load
-from onnxfold.graph.node_reader import NodeReader
+from onnxfold.graph.registry import NodeReader
 from onnxfold.torch_graph.registry import TorchNode
 
 

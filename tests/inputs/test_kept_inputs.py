@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.files import cache
-from onnxfold.graph.files.fingerprint import fingerprint
 from onnxfold.graph.files.load import load
+from onnxfold.graph.files.provenance import fingerprint
 from onnxfold.inputs import kept_inputs, model_inputs
 from onnxfold.inputs.kept_inputs import InputKind, KeptInputs, is_text
 from testing import models

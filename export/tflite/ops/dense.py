@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import Layout, plain
-from onnxfold.export.tflite.layout_rules import DenseProduct
-from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.layout import DenseProduct, Layout, plain
 from onnxfold.graph.tensors import Array
 
 

@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 
 from onnxfold.export.tflite.calculator import Calculator
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import Dynamic, channels_last, plain
-from onnxfold.export.tflite.layout_rules import (
+from onnxfold.export.tflite.layout import (
     ELEMENTWISE,
     ChannelsLast,
+    Dynamic,
     Follow,
     LastAxis,
     LayoutRule,
+    channels_last,
     layout_with_last,
+    plain,
 )
-from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
 

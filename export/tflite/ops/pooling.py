@@ -8,11 +8,9 @@ from functools import partial, reduce
 
 import numpy as np
 
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import channels_last
-from onnxfold.export.tflite.layout_rules import ChannelsLast
-from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.layout import ChannelsLast, channels_last
 from onnxfold.export.tflite.schema import schema
 from onnxfold.export.tflite.windows import (
     TFLiteWindow,

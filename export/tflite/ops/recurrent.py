@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import Dynamic, Shape
-from onnxfold.export.tflite.layout_rules import LayoutRule
-from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.layout import Dynamic, LayoutRule, Shape
 from onnxfold.graph.tensors import Array
 
 #: Steps that are written out at most: each takes a dozen operators.

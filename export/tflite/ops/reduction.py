@@ -5,11 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from onnxfold.export.tflite.calculator import Calculator
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import plain
-from onnxfold.export.tflite.layout_rules import NodeShapes, Reducing, remaining_layout
-from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.layout import NodeShapes, Reducing, plain, remaining_layout
 from onnxfold.export.tflite.schema import type_of
 
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import Dynamic, channels_last
-from onnxfold.export.tflite.layout_rules import ChannelsLast
+from onnxfold.export.tflite.layout import ChannelsLast, Dynamic, channels_last
 from onnxfold.export.tflite.ops.selecting import take
-from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
 

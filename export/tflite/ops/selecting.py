@@ -5,11 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxfold.export.tflite.calculator import WIDER
-from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import Dynamic, plain
-from onnxfold.export.tflite.layout_rules import Demands, Follow, LayoutRule, Layouts, NodeShapes, remaining_layout
-from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.layout import (
+    Demands,
+    Dynamic,
+    Follow,
+    LayoutRule,
+    Layouts,
+    NodeShapes,
+    plain,
+    remaining_layout,
+)
 
 _MAX_SLICE_RANK = 5
 

@@ -5,7 +5,7 @@ import numpy as np
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.shapes.picked import picked_dimensions
+from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.view import GraphView
 
 _MIXES = "it reduces over this axis, where a merged channel would count only once"

@@ -19,9 +19,8 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.token_plan import size_of
-from onnxfold.passes.join.equal_parts import BlocksToGroups
 from onnxfold.passes.join.join import JoinedGraph, join
-from onnxfold.passes.join.networks import open_networks
+from onnxfold.passes.join.networks import BlocksToGroups, open_networks
 from onnxfold.passes.join.structure import Match, SourceNetwork
 from onnxfold.report import ModelSize
 

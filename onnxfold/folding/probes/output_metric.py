@@ -20,7 +20,7 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import OnnxFoldError
 from onnxfold.folding.prepare import Prepared
-from onnxfold.graph.run.addend import with_addend
+from onnxfold.graph.run.node_runner import with_addend
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView

@@ -22,8 +22,7 @@ from onnxfold.errors import (
     OptionTypeError,
     UnsupportedModelError,
 )
-from onnxfold.graph.files.well_formed import model_problem, payload_fits
-from onnxfold.graph.files.wiring import WiringError, node_label, sort_nodes
+from onnxfold.graph.files.well_formed import WiringError, model_problem, node_label, payload_fits, sort_nodes
 from onnxfold.graph.inlining import require_inlinable
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView

@@ -1,11 +1,18 @@
-"""Provenance of a model: the list of runs that made it, in its metadata."""
+"""Provenance of a model: the list of runs that made it, in its metadata; and its hash as it stands in a view."""
 
+import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import ModelProto
+
+from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.tensors import Array, LazyTensor, Weight
+from onnxfold.graph.view import GraphView
 
 KEY = "onnxfold"
 
@@ -55,3 +62,33 @@ def runs_of(text: str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             break
     return [{"unknown": text}, *runs]
+
+
+#: Elements that are read at a time.
+_PIECE = 1 << 22
+
+
+def fingerprint(view: GraphView) -> str:
+    """Return the SHA-256 of nodes, names, shapes and weights, those of open bodies included."""
+    hashed = hashlib.sha256(view.model.SerializeToString(deterministic=True))
+    hashed.update(repr(sorted(view.input_shapes.items())).encode())
+    captured = {name for node in view.nodes for name in captured_names(node)}
+    for name in sorted({*view.weights, *captured}):
+        holder = view.holder(name)
+        if holder is None:
+            continue
+        weight = holder.weights[name]
+        hashed.update(f"\n{name}:{holder.weight_type(name)}:{tuple(weight.shape)}:".encode())
+        for piece in _pieces(weight):
+            if piece.dtype == object:  # texts
+                hashed.update(repr(piece.tolist()).encode())
+            else:
+                hashed.update(np.ascontiguousarray(piece).view(np.uint8).data)
+    return hashed.hexdigest()
+
+
+def _pieces(weight: Weight) -> Iterator[Array]:
+    if isinstance(weight, LazyTensor):
+        yield from weight.pieces(_PIECE)
+    else:
+        yield np.asarray(weight).reshape(-1)

@@ -1,4 +1,4 @@
-"""Single operators in onnxruntime, for walks that read or change a network between its nodes."""
+"""Single operators in onnxruntime, and addends between them: for walks that read or change a network inside."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, rewritten, subgraphs
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
@@ -166,3 +166,32 @@ def _drop_names(node: NodeProto) -> NodeProto:
     alike.input.extend(inputs[n] for n in node.input)
     alike.output.extend(n and f"o{i}" for i, n in enumerate(node.output))
     return alike
+
+
+def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:
+    """Return a copy in which a node adds an input of the model to its first one, and the name of that input.
+
+    The first input of the node is an output of the copy, the last one. It must have a known type, be written by a node,
+    and be no output yet.
+    """
+    copy = view.copy()
+    read, kind = node.input[0], view.elem_type(node.input[0])
+    name = copy.fresh_name(f"{read}_addend")
+    copy.substitute({node_key(node): helper.make_node("Add", [read, name], [node.output[0]], node.name)})
+    copy.graph.input.append(helper.make_tensor_value_info(name, kind, None))
+    copy.graph.output.append(helper.make_tensor_value_info(read, kind, None))
+    return copy, name
+
+
+def add_behind(view: GraphView, addends: Mapping[str, str]) -> None:
+    """Add weights to tensors; the sums take the tensors' names."""
+    if not addends:
+        return
+    nodes = []
+    for node in view.nodes:
+        fresh = {name: view.fresh_name(f"{name}_without_addend") for name in node.output if name in addends}
+        nodes.append(rewritten(node, outputs=[fresh.get(name, name) for name in node.output]) if fresh else node)
+        nodes += [
+            helper.make_node("Add", [old, addends[name]], [name], f"{name}_addend") for name, old in fresh.items()
+        ]
+    view.replace_nodes(nodes)

@@ -1,4 +1,4 @@
-"""Sessions that run models in onnxruntime."""
+"""Sessions that run models in onnxruntime: their inputs, and a float32 twin where kernels lack the float type."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,21 +7,91 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.quantized import is_quantized
-from onnxfold.graph.run.empty_inputs import fit_feeds
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.trial_run import require_trial_run
-from onnxfold.graph.run.twin import float32_twin, has_other_floats
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.shapes.tensor_types import Shape
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import FLOAT_TYPES, Array
 from onnxfold.graph.view import GraphView
+
+_OTHER_FLOATS = FLOAT_TYPES - {TensorProto.FLOAT}
+
+
+def float32_twin(model: ModelProto) -> ModelProto:
+    """Return a copy in which every float16, bfloat16 and double tensor is float32.
+
+    Only the types change: weights, declared inputs, outputs and intermediate values, targets of Cast, and constants in
+    attributes. The twin computes what the model would, in another precision.
+    """
+    twin = ModelProto()
+    twin.CopyFrom(model)
+    _convert_graph(twin.graph)
+    return twin
+
+
+def has_other_floats(model: ModelProto) -> bool:
+    """Whether any weight or declared tensor has a float type other than float32."""
+    infos = [*model.graph.input, *model.graph.output]
+    types = {i.type.tensor_type.elem_type for i in infos} | {t.data_type for t in model.graph.initializer}
+    return bool(types & _OTHER_FLOATS)
+
+
+def _convert_graph(graph: GraphProto) -> None:
+    for tensor in graph.initializer:
+        _convert_tensor(tensor)
+    for info in [*graph.input, *graph.output, *graph.value_info]:
+        if info.type.tensor_type.elem_type in _OTHER_FLOATS:
+            info.type.tensor_type.elem_type = TensorProto.FLOAT
+    for node in graph.node:
+        for attr in node.attribute:
+            if attr.name in ("to", "dtype") and attr.i in _OTHER_FLOATS:
+                attr.i = TensorProto.FLOAT
+            elif attr.type == onnx.AttributeProto.TENSOR:
+                _convert_tensor(attr.t)
+            elif attr.type == onnx.AttributeProto.GRAPH:
+                _convert_graph(attr.g)
+
+
+def _convert_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type in _OTHER_FLOATS:
+        values = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def fit_empty(name: str, values: Array, shapes: Mapping[str, Shape | None]) -> Array:
+    """Return the values of an input; empty ones with the dimensions that are fixed there.
+
+    Of two networks, one may have fewer heads in its caches than the other. Both are run on the same inputs.
+    """
+    wanted = shapes.get(name)
+    if values.size or wanted is None or len(wanted) != values.ndim:
+        return values
+    shape = tuple(have if want is None else want for have, want in zip(values.shape, wanted, strict=True))
+    return values if 0 not in shape else np.zeros(shape, values.dtype)
+
+
+def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) -> dict[str, Array]:
+    """Return inputs as a network takes them: empty ones in its own shapes, as many as it has.
+
+    Of two networks, one may also have fewer caches than the other. One empty input is as good as another.
+    """
+    fitted = {
+        name: fit_empty(name, values, shapes) for name, values in feeds.items() if name in shapes or np.size(values)
+    }
+    for name in [name for name in shapes if name not in fitted]:
+        rank = len(shapes[name] or ())
+        like = next((values for values in feeds.values() if values.ndim == rank and not values.size), None)
+        if like is not None:
+            fitted[name] = fit_empty(name, like, shapes)
+    return fitted
+
 
 Feeds = Mapping[str, Array]
 

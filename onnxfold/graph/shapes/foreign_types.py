@@ -9,6 +9,7 @@ same dimensions: otherwise they depend on values, and stay unknown.
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -17,9 +18,19 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.shapes.symbols import summands
 from onnxfold.graph.shapes.tensor_types import TensorType
 from onnxfold.graph.tensors import Array, to_proto
+
+
+def summands(name: str, names: Iterable[str]) -> list[str]:
+    """Return the symbols whose sum a symbol is by its name, none where it is no sum."""
+    known = list(names)
+    parts = [part for part in re.split(r"\s*\+\s*", name) if part]
+    if len(parts) < 2 and "total" in name.lower():
+        past = next((n for n in known if "past" in n.lower()), "")
+        parts = [past, next((n for n in known if "seq" in n.lower() and n not in (past, name)), "")]
+    return parts if len(parts) > 1 and all(part in known for part in parts) else []
+
 
 #: The size of the i-th symbol in both runs, and its step. The first ones are large enough for windows, and even; the
 #: others are for batches of what is large by itself.

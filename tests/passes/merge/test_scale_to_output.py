@@ -13,7 +13,7 @@ from onnxfold.channels import find_groups
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.merge.scale_to_output import ScaleToOutput
+from onnxfold.passes.merge.normalize_batch_norm import ScaleToOutput
 from testing.models import ALL_MODELS, random_input, run
 
 NORMALISED = [

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from onnxfold.inspection import inspect_model
-from onnxfold.passes.repair.refit_recurrences import RecurrenceRefit
+from onnxfold.passes.repair.repair_least_squares import RecurrenceRefit
 from testing.compare import relative_difference
 from testing.graph_builder import GraphBuilder
 from testing.models import run
