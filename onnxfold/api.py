@@ -13,11 +13,10 @@ from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import folder_of
 from onnxfold.folding.after.fold_lossless import require_lossless
-from onnxfold.folding.after.merge_map import merge_arrays
 from onnxfold.folding.after.trainable import to_torch
 from onnxfold.folding.after.tune_norms import train_norms
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
-from onnxfold.folding.fold_result import FoldResult, files_read
+from onnxfold.folding.fold_result import FoldResult, files_read, merge_arrays
 from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.networks.joined_inputs import inputs_for

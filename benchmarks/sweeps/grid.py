@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import onnxfold
-from onnxfold.sweeps.grid import SweepRequest, goals_of
+from onnxfold.sweeps.job import SweepRequest, goals_of
 
 _DATA = Path(onnxfold.__file__).parent / "data"
 MODELS = (_DATA / "lenet5.onnx", _DATA / "lenet5_2x.onnx")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.ram import count_ram
-from onnxfold.budget.costs.shapes import BatchOfOne
+from onnxfold.budget.costs.weights import BatchOfOne
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device, misfit
 from onnxfold.errors import ConfigError, ExportError, UnsupportedModelError
 from onnxfold.export.api import export_model, open_model

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from onnxfold.commands import shared
-from onnxfold.commands.options import option
+from onnxfold.commands.shared import option
 from onnxfold.html_report.numbers import size_cells
 from onnxfold.progress import ProgressBar
 from onnxfold.report import ComparisonReport, Thresholds

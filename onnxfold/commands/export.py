@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from onnxfold.commands import shared
-from onnxfold.commands.options import option
+from onnxfold.commands.shared import option
 from onnxfold.errors import ConfigError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
 from onnxfold.terminal import say

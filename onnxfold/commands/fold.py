@@ -12,7 +12,7 @@ import click
 import cloup
 
 from onnxfold.commands import shared
-from onnxfold.commands.options import FIRST, files_named, options_for, values_of
+from onnxfold.commands.shared import FIRST, files_named, options_for, values_of
 from onnxfold.config import INT8
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError

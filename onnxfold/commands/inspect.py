@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.options import option, values_of
-from onnxfold.commands.shared import PATH, common, max_memory, print_refusals, set_flags
+from onnxfold.commands.shared import PATH, common, max_memory, option, print_refusals, set_flags, values_of
 from onnxfold.terminal import Table, say, say_json, say_table
 
 #: Rows of the table of latencies without --verbose.

@@ -8,7 +8,7 @@ import cloup
 
 from onnxfold.commands import shared
 from onnxfold.commands.fold import Delivery
-from onnxfold.commands.options import FIRST, files_named, options_for, values_of
+from onnxfold.commands.shared import FIRST, files_named, options_for, values_of
 from onnxfold.config import INT8
 from onnxfold.config.option import METHOD, OUTPUT
 from onnxfold.files import check_outputs

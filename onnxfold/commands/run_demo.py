@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxfold import api
 from onnxfold.files import check_own, made_folder, write
-from onnxfold.folding.after.merge_map import npz_of
+from onnxfold.folding.fold_result import npz_of
 from onnxfold.graph.files.provenance import is_made_here
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import Progress, ProgressBar, fold_stages

@@ -8,8 +8,17 @@ from typing import Any
 import click
 import cloup
 
-from onnxfold.commands.options import FIRST, Decorator, option, options_for, values_of
-from onnxfold.commands.shared import PATH, debug_flag, set_flags, verbose_flag
+from onnxfold.commands.shared import (
+    FIRST,
+    PATH,
+    Decorator,
+    debug_flag,
+    option,
+    options_for,
+    set_flags,
+    values_of,
+    verbose_flag,
+)
 from onnxfold.config import OPTIONS
 from onnxfold.config.option import LISTED, MACHINE, OUTPUT, SHARED
 from onnxfold.config.quantities import parse_bytes
@@ -108,7 +117,7 @@ def _run(
     """Run the missing folds; write the page."""
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.sweeps.answers.pick import pick as best_of
-    from onnxfold.sweeps.grid import SweepRequest, goals_of
+    from onnxfold.sweeps.job import SweepRequest, goals_of
     from onnxfold.sweeps.page import is_page, render_page
     from onnxfold.sweeps.run import Place, run_sweep
 

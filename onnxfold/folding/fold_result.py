@@ -1,9 +1,12 @@
 """The result of a fold: the model, its report, and methods that write them."""
 
-from collections.abc import Callable, Iterable, Iterator
+import io
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from onnx import ModelProto
 
 from onnxfold.config import OPTIONS, FoldConfig, checks
@@ -12,14 +15,65 @@ from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs, write
 from onnxfold.folders import ModelFolder
-from onnxfold.folding.after.merge_map import NPZ, npz_of
+from onnxfold.folding.prepare import Folded
 from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
-from onnxfold.report import FoldReport
+from onnxfold.passes.repair.refits import Refits
+from onnxfold.report import FoldReport, MergeMap
+
+#: What the name of a file of matrices ends in.
+NPZ = (".npz",)
+
+
+def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
+    """Return the channels that became one, for every group that lost some; channels that were rotated did not."""
+    return [
+        MergeMap(group.name, tuple(partition.labels.tolist()))
+        for graph in graphs
+        for group, partition in graph.plan
+        if not partition.rotates
+    ]
+
+
+def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
+    """Return every matrix of a fold by name."""
+    arrays: dict[str, Array] = {}
+    for graph in graphs:
+        for name, values in itertools.chain(_group_arrays(graph), _weight_arrays(graph.refits)):
+            key = next(
+                k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in arrays
+            )
+            arrays[key] = values
+    return arrays
+
+
+def npz_of(arrays: dict[str, Array]) -> bytes:
+    """Return the content of an ``.npz`` file."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type,unused-ignore]  # the stubs mistake keys for options
+    return content.getvalue()
+
+
+def _group_arrays(graph: Folded) -> Iterator[tuple[str, Array]]:
+    for group, partition in graph.plan:
+        yield f"P/{group.name}", partition.encode
+        yield f"Q/{group.name}", partition.decode
+
+
+def _weight_arrays(refits: Refits | None) -> Iterator[tuple[str, Array]]:
+    if refits is None:
+        return
+    for weight, refit in refits.columns.items():
+        yield f"B/{weight}", refit.matrix
+        yield f"B.axis/{weight}", np.array([refit.axis.axis, refit.axis.blocks])
+        yield f"B.positions/{weight}", refit.positions
+        yield f"B.kept/{weight}", refit.representatives
+    yield from ((f"D/{weight}", change) for weight, change in refits.taps.items())
+    yield from ((f"g/{weight}", gain) for weight, gain in refits.gains.items())
 
 
 class FoldResult:
@@ -123,7 +177,7 @@ class FoldResult:
         return target
 
     def save_merge_map(self, path: str | Path) -> Path:
-        """Write every matrix of the fold as one ``.npz`` file; :mod:`onnxfold.folding.after.merge_map` names them.
+        """Write every matrix of the fold as one ``.npz`` file; :func:`merge_arrays` names them.
 
         Raises
         ------

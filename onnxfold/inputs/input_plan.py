@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, replace
 from math import prod
 
-from onnxfold.budget.costs.shapes import common_batch
+from onnxfold.budget.costs.weights import common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView

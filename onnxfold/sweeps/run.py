@@ -16,8 +16,7 @@ from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.progress import NOTED, Progress, silent
 from onnxfold.sweeps import cluster
 from onnxfold.sweeps.engine import run_jobs
-from onnxfold.sweeps.grid import SweepRequest
-from onnxfold.sweeps.job import Job
+from onnxfold.sweeps.job import Job, SweepRequest
 from onnxfold.sweeps.results import SweepFolder
 from onnxfold.sweeps.row import DONE, LOST, Row
 from onnxfold.sweeps.work import Outcome

@@ -13,7 +13,7 @@ import onnxfold
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError
 from onnxfold.fidelity.measures import drop_interval
-from onnxfold.folding.inputs.labelled import labelled_samples
+from onnxfold.folding.inputs.choose_inputs import labelled_samples
 from onnxfold.graph.files.load import load
 from onnxfold.html_report import render_html
 from testing.models import mlp, run

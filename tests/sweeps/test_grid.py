@@ -11,8 +11,7 @@ import pytest
 from onnxfold import api
 from onnxfold.errors import ConfigError, ModelNotFoundError
 from onnxfold.sweeps import job as jobs_module
-from onnxfold.sweeps.grid import DEFAULT_GOALS, SweepRequest, goals_of, parse_numbers
-from onnxfold.sweeps.job import Goal, versions
+from onnxfold.sweeps.job import DEFAULT_GOALS, Goal, SweepRequest, goals_of, parse_numbers, versions
 
 DATA = Path(api.__file__).parent / "data"
 MODEL = DATA / "lenet5.onnx"

@@ -10,8 +10,7 @@ import pytest
 from onnxfold import api
 from onnxfold.errors import ConfigError
 from onnxfold.sweeps.cluster import existing_cluster, local_cluster
-from onnxfold.sweeps.grid import SweepRequest
-from onnxfold.sweeps.job import Goal
+from onnxfold.sweeps.job import Goal, SweepRequest
 from onnxfold.sweeps.results import SweepFolder
 from onnxfold.sweeps.run import Place, run_sweep
 

@@ -15,8 +15,7 @@ from onnxfold.cli import cli
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.progress import silent
 from onnxfold.sweeps import measures
-from onnxfold.sweeps.grid import SweepRequest
-from onnxfold.sweeps.job import Goal, Job
+from onnxfold.sweeps.job import Goal, Job, SweepRequest
 from onnxfold.sweeps.results import SweepFolder
 from onnxfold.sweeps.run import is_due, measure_latencies
 from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job

@@ -14,8 +14,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost, group_count, number_groups
-from onnxfold.budget.costs.shapes import graphs_of
-from onnxfold.budget.costs.weights import used_nodes
+from onnxfold.budget.costs.weights import graphs_of, used_nodes
 from onnxfold.graph.nodes import attr_int, captured_names
 from onnxfold.graph.tensors import bits_per_element
 from onnxfold.graph.view import GraphView

@@ -23,8 +23,7 @@ from onnxfold.budget.costs.lengths import (
     number_groups,
 )
 from onnxfold.budget.costs.macs import ALIGNED, UNIT, UNTILED, UNTILED_DEPTHWISE, axis_lengths
-from onnxfold.budget.costs.shapes import BatchOfOne
-from onnxfold.budget.costs.weights import used_nodes
+from onnxfold.budget.costs.weights import BatchOfOne, used_nodes
 from onnxfold.channels.layers import linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView

@@ -14,8 +14,7 @@ from onnxfold.budget.costs.lengths import (
     group_count,
     number_groups,
 )
-from onnxfold.budget.costs.shapes import BatchOfOne, common_batch, graphs_of
-from onnxfold.budget.costs.weights import count_parameters, used_nodes
+from onnxfold.budget.costs.weights import BatchOfOne, common_batch, count_parameters, graphs_of, used_nodes
 from onnxfold.channels.layers import is_tiled, linear
 from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.errors import UnsupportedModelError

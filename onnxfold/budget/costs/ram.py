@@ -27,8 +27,7 @@ from onnxfold.budget.costs.lengths import (
     group_count,
     number_groups,
 )
-from onnxfold.budget.costs.shapes import BatchOfOne, graphs_of
-from onnxfold.budget.costs.weights import used_nodes
+from onnxfold.budget.costs.weights import BatchOfOne, graphs_of, used_nodes
 from onnxfold.channels.layers import result_of
 from onnxfold.channels.registry import Result
 from onnxfold.errors import UnsupportedModelError

@@ -1,13 +1,102 @@
-"""The cost model of weights: parameters as a function of widths, without folding."""
+"""The cost model of weights, and the shapes, nodes and graphs that all cost models count."""
 
 import numpy as np
+import onnx
 from onnx import GraphProto, NodeProto
 
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.bodies import open_bodies
+from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import captured_names, subgraphs
 from onnxfold.graph.quantized import dequantized_tensors, scales
-from onnxfold.graph.tensors import is_float
+from onnxfold.graph.shapes.shape_inference import infer_types
+from onnxfold.graph.shapes.tensor_types import Shape, TensorType
+from onnxfold.graph.tensors import bits_per_element, is_float
 from onnxfold.graph.view import GraphView
+
+
+class BatchOfOne:
+    """Dimensions and element types of every tensor where the open leading dimension of each input is one.
+
+    A batch that the model fixes stays: it is what the model runs.
+    """
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._types: dict[str, TensorType] | None = None
+        shapes = {name: view.shape(name) for name in view.input_names}
+        known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
+        closed = {name: shape for name, shape in known.items() if None not in shape}
+        if any(shapes[name] != shape for name, shape in closed.items()):
+            sizes = {**view.input_shapes, **closed}
+            self._types = infer_types(view.model, view.weights, sizes, view.learned_types)  # type: ignore[arg-type]
+
+    def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
+        """Return the dimensions of a tensor."""
+        shape = self._lookup(tensor)
+        if shape and shape[0] is None and (any_leading or self._is_chosen(tensor)):
+            shape = (1, *shape[1:])
+        if shape is None or None in shape:
+            raise UnsupportedModelError(self._complaint(tensor, shape))
+        return tuple(d for d in shape if d is not None)
+
+    def element_bytes(self, tensor: str) -> int:
+        """Return the bytes of one element of an activation, one for types of less than a byte."""
+        elem_type = self._view.elem_type(tensor) if self._types is None else self._types.get(tensor, (0, (), ()))[0]
+        if not elem_type:
+            raise UnsupportedModelError(
+                f"the element type of tensor '{tensor}' is not known: no budget can be computed"
+            )
+        return max(1, bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(elem_type)) // 8)
+
+    def _lookup(self, tensor: str) -> Shape | None:
+        if self._types is None or self._view.is_weight(tensor):
+            return self._view.shape(tensor)
+        kind = self._types.get(tensor)
+        return kind[1] if kind else None
+
+    def _is_chosen(self, tensor: str) -> bool:
+        """Whether an If gives the tensor: bodies that were opened tell no batch from inside."""
+        node = self._view.producer(tensor)
+        return node is not None and node.op_type == "If"
+
+    def _complaint(self, tensor: str, shape: Shape | None) -> str:
+        dims = "rank unknown" if shape is None else ", ".join("?" if d is None else str(d) for d in shape)
+        problem = f"the size of tensor '{tensor}' ({dims}) is not known, so no budget can be computed"
+        for name in self._view.input_names:
+            input_shape = self._view.shape(name)
+            if input_shape is not None and None in input_shape[1:]:
+                example = ",".join("128" if d is None else str(d) for d in ((input_shape[0] or 1), *input_shape[1:]))
+                return f"{problem}: fix the free sizes of all inputs, as in --input-shapes {name}:{example}"
+        return (
+            f"{problem}: shape inference does not find it; fix the shapes in the model, or give another kind of budget"
+        )
+
+
+def common_batch(view: GraphView) -> int:
+    """Return the batch a model is fixed to: the leading dimension that all its inputs and outputs share, else one."""
+    shapes = [view.shape(name) for name in (*view.input_names, *view.output_names)]
+    leading = {shape[0] for shape in shapes if shape}
+    return (leading.pop() or 1) if len(leading) == 1 else 1
+
+
+def graphs_of(view: GraphView) -> list[GraphView]:
+    """Return a model's main graph, functions inlined, and the bodies of its If, Loop and Scan nodes.
+
+    The view itself stays as it is.
+    """
+    functions = bool(view.model.functions)
+    if not functions and not any(True for node in view.nodes for _ in subgraphs(node)):
+        return [view]
+    copy = view.copy()
+    if functions:
+        copy.replace_model(inline_calls(copy.model))
+    return _open_graphs(copy)
+
+
+def _open_graphs(view: GraphView) -> list[GraphView]:
+    return [view, *(graph for body in list(open_bodies(view)) for graph in _open_graphs(body.view))]
 
 
 class WeightCost(SumCost):

@@ -5,27 +5,72 @@ from os import PathLike
 
 import numpy as np
 
+from onnxfold.budget.costs.macs import forward_cost
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.folders import takes_folders
-from onnxfold.folding.inputs.labelled import Labelled, labelled_samples
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.run.session import in_batches, sample_count
+from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_file, require_samples
-from onnxfold.inputs.given_samples import UserSources
-from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos, select_samples
+from onnxfold.inputs.given_samples import UserSources, given_samples
+from onnxfold.inputs.input_plan import InputRequest, planned_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
-from onnxfold.statistics.activations import Activations
+from onnxfold.statistics.activations import Activations, Batches
+
+#: The part of the samples that decides where folds are shown the others.
+HELD_OUT = 4
+_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled samples, split."""
+
+    #: Samples that folds may be fitted on; None where the request names other inputs, and all samples decide.
+    shown: dict[str, Array] | None
+    held_out: Batches  # batches of the samples that decide
+    labels: Array  # classes of the samples that decide
+
+
+def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
+    """Return the labelled samples of a request.
+
+    Which samples decide is drawn with the request's seed: a file may be sorted by class. Of the others, no more are
+    shown to the folds than would be generated.
+    """
+    assert config.data is not None
+    infos = input_infos(view)
+    samples = given_samples(infos, config.data, None, most=0, interface=token_interface(view))
+    if samples.labels is None:
+        raise ConfigError(f"the data has no labels: name their array {' or '.join(map(repr, LABELS))}")
+    count = sample_count(samples.arrays)
+    labels = checked_labels(samples.labels, count)
+    fixed = fixed_batch(info.shape for info in infos)
+    if config.calibration is not None or config.inputs != "auto":
+        return Labelled(None, list(in_batches(samples.arrays, fixed or _BATCH)), labels)
+    batch = fixed or 1
+    held = count // HELD_OUT // batch * batch
+    if not held:
+        raise ConfigError(f"{count} samples are too few to hold a quarter of them out: give more")
+    order = np.random.default_rng(config.seed).permutation(count)
+    most, _ = planned_samples(view, forward_cost(view), InputRequest(config.samples))
+    shown = min(max(most // batch, 1), (count - held) // batch) * batch
+    decide, rest = np.sort(order[:held]), np.sort(order[held : held + shown])
+    held_out = list(in_batches(select_samples(samples.arrays, decide), fixed or _BATCH))
+    return Labelled(select_samples(samples.arrays, rest), held_out, labels[decide])
+
 
 #: Samples that show whether a network runs.
 _FEW = 2

@@ -15,7 +15,7 @@ import onnxfold
 from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, MemoryLimitError
-from onnxfold.folding.inputs.labelled import labelled_samples
+from onnxfold.folding.inputs.choose_inputs import labelled_samples
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs import kept_inputs
