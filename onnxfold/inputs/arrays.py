@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxfold.errors import ConfigError
+from onnxfold.graph.tensors import Array
 from onnxfold.machine import memory
-
-Array = npt.NDArray[Any]
 
 _SUFFIX = ".npy"
 _LARGEST_HEADER = 10_000

@@ -1,6 +1,7 @@
 """Inputs and labels from a user, checked before any run."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import helper
@@ -13,6 +14,16 @@ from onnxfold.statistics.activations import Batches
 
 #: Names that an array of labels may have, and the array of a model's only input beside its own name.
 LABELS, SAMPLES = ("y", "labels"), ("x", "images")
+
+
+@dataclass(frozen=True, eq=False)
+class UserSamples:
+    """Samples in the types of a model's inputs."""
+
+    arrays: dict[str, Array]  # arrays named after the inputs, samples along axis 0
+    labels: Array | None = None  # the labels beside them, as they were given
+    reason: str = "the given samples"  # origin of the samples, for reports
+    notes: tuple[str, ...] = ()
 
 
 def input_infos(view: GraphView) -> list[InputInfo]:

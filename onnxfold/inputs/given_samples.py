@@ -1,7 +1,7 @@
 """Samples from a user, whatever holds them: arrays in memory, an ``.npz`` file, or a folder of images."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inputs.given_inputs import checked_inputs, without_labels
+from onnxfold.inputs.given_inputs import UserSamples, checked_inputs, without_labels
 from onnxfold.inputs.images.image_folder import read_images
 from onnxfold.inputs.token_inputs import TEXT, complete_arrays
 from onnxfold.inputs.tokens.interface import TokenInterface
@@ -33,16 +33,6 @@ class UserSources:
 NO_SOURCES = UserSources()
 
 
-@dataclass(frozen=True, eq=False)
-class UserSamples:
-    """Samples in the types of a model's inputs."""
-
-    arrays: dict[str, Array]  # arrays named after the inputs, samples along axis 0
-    labels: Array | None = None  # the labels beside them, as they were given
-    reason: str = "the given samples"  # origin of the samples, for reports
-    notes: tuple[str, ...] = ()
-
-
 def is_folder(calibration: Given) -> bool:
     """Whether samples are images in a folder."""
     return not isinstance(calibration, Mapping) and Path(calibration).is_dir()
@@ -63,7 +53,7 @@ def given_samples(
         arrays, labels = without_labels(infos, calibration)
     elif is_folder(calibration):
         images = read_images(Path(calibration), infos, scale, most, requested)
-        return UserSamples(checked_inputs(infos, images.arrays), None, images.reason, images.notes)
+        return replace(images, arrays=checked_inputs(infos, images.arrays))
     else:
         arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
     if interface is None:

@@ -12,7 +12,7 @@ from onnxfold.folding.open_model import Opening, open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.folding.scopes import GraphForm
-from onnxfold.inputs.tokens.answers import divergence
+from onnxfold.inputs.tokens.answers import Answers
 from onnxfold.progress import silent
 from testing.inputs import model_inputs
 
@@ -55,7 +55,7 @@ def test_scores_count_by_the_divergence_of_what_they_stand_for() -> None:
     matrix[0] = 30.0  # changes all scores alike, which is no change of any probability
     found = np.diag(_metric(_model(matrix)))
     scores = (TABLE + 1.0) @ matrix
-    losses = np.array([divergence(scores, scores + 1e-2 * matrix[i]) for i in range(WIDTH)])
+    losses = np.array([Answers(scores).divergence(scores + 1e-2 * matrix[i]) for i in range(WIDTH)])
     expected = losses * (WIDTH / losses.sum())
     assert found[0] < 0.01
     np.testing.assert_allclose(found[1:], expected[1:], rtol=0.4)

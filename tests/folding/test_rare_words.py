@@ -23,7 +23,7 @@ from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
+from onnxfold.inputs.tokens.answers import Answers, TokenAnswers
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.inspection import inspect_model
@@ -167,7 +167,7 @@ def test_a_probe_measures_what_the_fold_does() -> None:
     partition = found.partition(WIDTH // 2)
     folded = view.copy()
     FoldChannels(FoldPlan((groups[0],), (partition,)), (), ())(folded)
-    measured = divergence(run(tied(rank=WIDTH), IDS)[0], run(to_model(folded), IDS)[0])
+    measured = Answers(run(tied(rank=WIDTH), IDS)[0]).divergence(run(to_model(folded), IDS)[0])
     assert measured > 0.01
     assert factor * found.errors[WIDTH // 2] == pytest.approx(measured, rel=1e-3)
 

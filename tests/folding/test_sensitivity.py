@@ -13,7 +13,7 @@ from onnxfold.folding.probes.trials import relative_error
 from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.inputs.tokens import answers
-from onnxfold.inputs.tokens.answers import TokenAnswers, divergence, log_softmax
+from onnxfold.inputs.tokens.answers import Answers, TokenAnswers, log_softmax
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.observe import observe
 from testing.graph_builder import GraphBuilder
@@ -113,7 +113,9 @@ def test_probes_read_the_originals_scores_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_divergence_of_scores() -> None:
     was, is_now = np.log([[0.5, 0.5], [0.2, 0.8]]) + 7.0, np.log([[0.25, 0.75], [0.2, 0.8]])
-    assert divergence(was[None], is_now[None]) == pytest.approx(0.5 * (0.5 * np.log(2) + 0.5 * np.log(0.5 / 0.75)))
+    assert Answers(was[None]).divergence(is_now[None]) == pytest.approx(
+        0.5 * (0.5 * np.log(2) + 0.5 * np.log(0.5 / 0.75))
+    )
 
 
 def test_the_estimate_is_least_squares() -> None:

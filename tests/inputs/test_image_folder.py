@@ -17,8 +17,9 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report.command_line import command_line
 from onnxfold.inputs import input_plan
+from onnxfold.inputs.given_inputs import UserSamples
 from onnxfold.inputs.images import image_folder
-from onnxfold.inputs.images.image_folder import FolderImages, read_images
+from onnxfold.inputs.images.image_folder import read_images
 from onnxfold.machine import memory
 from testing.inputs import model_inputs
 from testing.models import chain_conv
@@ -40,7 +41,7 @@ def _noise(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0, 256, shape)
 
 
-def _read(folder: Path, infos: list[InputInfo], scale: PixelScale | None = BYTES, most: int = 512) -> FolderImages:
+def _read(folder: Path, infos: list[InputInfo], scale: PixelScale | None = BYTES, most: int = 512) -> UserSamples:
     return read_images(folder, infos, scale, most)
 
 

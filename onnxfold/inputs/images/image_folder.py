@@ -21,12 +21,12 @@ import numpy.typing as npt
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError
 from onnxfold.graph.run.session import InputInfo, fixed_batch
+from onnxfold.graph.tensors import Array
+from onnxfold.inputs.given_inputs import UserSamples
 from onnxfold.machine import memory
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-Array = npt.NDArray[Any]
 
 #: Endings of the files that are read, in any case.
 ENDINGS = (".jpg", ".jpeg", ".png")
@@ -35,15 +35,6 @@ _FORMATS = ("JPEG", "PNG")
 _CENTRE = 0.875
 _MODES = {1: "L", 3: "RGB"}
 _BYTE = 255.0
-
-
-@dataclass(frozen=True, eq=False)
-class FolderImages:
-    """Images of a folder as a network's input."""
-
-    arrays: dict[str, Array]  # the samples by the name of the input
-    reason: str  # which images, and how pixels became inputs; for the report
-    notes: tuple[str, ...]  # what could not be read, and whether there are fewer than requested
 
 
 @dataclass(frozen=True)
@@ -58,7 +49,7 @@ class _Layout:
 
 def read_images(
     folder: Path, infos: list[InputInfo], scale: PixelScale | None, most: int, requested: int | None = None
-) -> FolderImages:
+) -> UserSamples:
     """Read images of a folder and of the folders in it.
 
     Paths are sorted. Where there are more images than wanted, they are taken at equal distances, so that every one of
@@ -92,7 +83,8 @@ def read_images(
         notes.append(f"{requested} samples were requested; '{folder}' holds {len(paths)} images")
     kept = pixels[: read - read % batch if read > batch else read]
     how = "pixels as they are" if scale is None else str(scale)
-    return FolderImages({info.name: kept}, f"{len(kept)} of {len(paths)} images of '{folder}', {how}", tuple(notes))
+    reason = f"{len(kept)} of {len(paths)} images of '{folder}', {how}"
+    return UserSamples({info.name: kept}, reason=reason, notes=tuple(notes))
 
 
 def image_files(folder: Path) -> list[Path]:

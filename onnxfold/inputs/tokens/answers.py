@@ -41,11 +41,6 @@ class Answers:
         return float(np.mean([(np.exp(p) * (p - log_softmax(row))).sum() for p, row in pairs]))
 
 
-def divergence(was: Array, is_now: Array) -> float:
-    """Return the mean Kullback-Leibler divergence, in nats, of the probabilities that scores stand for."""
-    return Answers(was).divergence(is_now)
-
-
 def log_softmax(scores: Array) -> Matrix:
     """Return the logarithms of the probabilities that scores stand for, along the last axis."""
     rest = scores.astype(np.float64)
