@@ -192,7 +192,8 @@ def observe(
                 covariances[key] = _covariance(activations, channels, groups[i], how.rules, has_bias=has_bias)
             covariance, shrinkage = covariances[key]
             alike = how.duplicates[i] if how.duplicates else None
-            gram, places = _gram(reference, member), None
+            columns, places = rows_of(reference, member).reshape(groups[i].size, -1), None
+            gram: Array = columns @ columns.T
             if how.by_place:
                 along = ChannelMoments(activations.values[channels.tensor], channels.axis)
                 places = places_of(reference, member, groups[i].tensors[channels], along)
@@ -272,10 +273,3 @@ def _covariance(
         for rows in row_parts(n):
             covariance[rows] += np.outer(whole.mean_x[rows], whole.mean_x)
     return covariance, intensity(noise, whole.count, covariance, rules.doubt.part) if rules.shrinks else 0.0
-
-
-def _gram(view: GraphView, member: Member) -> Array:
-    columns = rows_of(view, member)
-    flat = columns.reshape(len(columns), -1)
-    gram: Array = flat @ flat.T
-    return gram

@@ -45,12 +45,15 @@ class FactorTies(Pass):
 
 
 def _places(view: GraphView) -> list[TiedTable]:
-    return [tie for tie in find_ties(view) if not any(_is_factored(view, name) for name in tie.rows)]
-
-
-def _is_factored(view: GraphView, rows: str) -> bool:
-    readers = view.consumers(rows)
-    return any(multiplies_weight(view, n) and is_identity(view, n.input[1]) for n in readers)
+    return [
+        tie
+        for tie in find_ties(view)
+        if not any(
+            multiplies_weight(view, reader) and is_identity(view, reader.input[1])
+            for name in tie.rows
+            for reader in view.consumers(name)
+        )
+    ]
 
 
 def _insert(view: GraphView, ties: list[TiedTable]) -> set[str]:
