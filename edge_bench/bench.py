@@ -12,9 +12,8 @@ from onnxfold.budget.devices import DeviceProfile, MemoryNeed, known_devices, lo
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.edge_bench.fit import needs
-from onnxfold.edge_bench.job import prepare_job
+from onnxfold.edge_bench.job import BenchJob, Runner, prepare_job
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob, Runner
 from onnxfold.edge_bench.runners.ssh_runner import HOST, HostRunner
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent

@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from onnxfold.budget.devices import MemoryNeed
-from onnxfold.edge_bench.job import write_tflite
-from onnxfold.edge_bench.runners.runner import BenchJob
+from onnxfold.edge_bench.job import BenchJob, write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.need import counted_need
 from onnxfold.export.firmware.tflm_model import read_tflite

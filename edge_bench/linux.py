@@ -14,10 +14,9 @@ import numpy as np
 import onnx
 from onnx import version_converter
 
-from onnxfold.edge_bench.job import TFLiteFile, relative_error, write_tflite
+from onnxfold.edge_bench.job import BenchJob, TFLiteFile, relative_error, write_tflite
 from onnxfold.edge_bench.measure_script import INTERPRETERS
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import TOLERANCE
 from onnxfold.graph.files.load import load

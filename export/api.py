@@ -13,8 +13,15 @@ from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.export.c_array import write_c_array
-from onnxfold.export.draft import LEAST_SNR, MOST_CALIBRATION, Arrays, ExportOptions, ExportReport, write_draft
+from onnxfold.export.draft import (
+    LEAST_SNR,
+    MOST_CALIBRATION,
+    Arrays,
+    ExportOptions,
+    ExportReport,
+    write_c_array,
+    write_draft,
+)
 from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
 from onnxfold.export.onnx2tf import Ports
 from onnxfold.export.parity import (
@@ -33,8 +40,7 @@ from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.files.model_files import claims_on
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import float32_twin, has_other_floats
-from onnxfold.graph.shapes.tensor_types import Shape
-from onnxfold.graph.tensors import FLOAT_TYPES
+from onnxfold.graph.tensors import FLOAT_TYPES, Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_samples
 from onnxfold.inputs.free_sizes import free_sizes, needed_batch

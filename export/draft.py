@@ -1,6 +1,7 @@
 """The draft of an export: written by one of the two backends, and quantised."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,8 +15,7 @@ from onnxfold.export.parity import check_samples, compare, reference_inputs, run
 from onnxfold.export.tflite.convert import Converted, convert
 from onnxfold.export.tflite.graph import store_as_float16
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.nodes import node_key
-from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.nodes import is_quantized, node_key
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_samples import Given
@@ -207,3 +207,33 @@ def _report(
 ) -> ExportReport:
     inputs, outputs = ({p.name: p.layout.name() for p in side} for side in ports)
     return ExportReport("", backend, dtype, draft.stat().st_size, operators, inputs, outputs, notes=notes)
+
+
+_BYTES_PER_LINE = 12
+_CHUNK = 1 << 16
+_ALIGNMENT = 16
+
+
+def c_identifier(name: str) -> str:
+    """Return a valid C identifier made from any name."""
+    identifier = re.sub(r"\W", "_", name, flags=re.ASCII) or "model"
+    return f"_{identifier}" if identifier[0].isdigit() else identifier
+
+
+def write_c_array(source: Path, header: Path, *, name: str) -> None:
+    """Write a header with ``const unsigned char NAME[]``, aligned to 16 bytes, and ``const unsigned int NAME_len``."""
+    identifier = c_identifier(name)
+    guard = f"{identifier.upper()}_H_"
+    size = source.stat().st_size
+    with source.open("rb") as data, header.open("w", encoding="ascii", newline="\n") as out:
+        out.write(f"#ifndef {guard}\n#define {guard}\n\n")
+        out.write("#if defined(__cplusplus)\n")
+        out.write(f"#define {guard}ALIGN alignas({_ALIGNMENT})\n")
+        out.write("#else\n")
+        out.write(f"#define {guard}ALIGN __attribute__((aligned({_ALIGNMENT})))\n#endif\n\n")
+        out.write(f"{guard}ALIGN static const unsigned char {identifier}[] = {{\n")
+        while chunk := data.read(_CHUNK // _BYTES_PER_LINE * _BYTES_PER_LINE):
+            for start in range(0, len(chunk), _BYTES_PER_LINE):
+                line = ", ".join(f"0x{b:02x}" for b in chunk[start : start + _BYTES_PER_LINE])
+                out.write(f"  {line},\n")
+        out.write(f"}};\nstatic const unsigned int {identifier}_len = {size};\n\n#endif  // {guard}\n")

@@ -14,7 +14,7 @@ from onnxfold.folders import takes_folders
 from onnxfold.folding.after.lossless import bytes_of, share_equal_weights, spare_weights, stored_size
 from onnxfold.folding.scopes import GraphForm, all_groups, open_scopes, refusals_of_file
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.quantized import dequantized_tensors
+from onnxfold.graph.nodes import dequantized_tensors
 from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs

@@ -22,7 +22,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine.memory import memory_limit
-from onnxfold.passes.join.heads import HEADS
+from onnxfold.passes.join.structure import HEADS
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord, MergeRecord, NetworkShare
 

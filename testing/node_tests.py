@@ -21,7 +21,7 @@ from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.parity import from_layout, to_layout
 from onnxfold.export.tflite.context import registered
 from onnxfold.export.tflite.convert import convert
-from onnxfold.export.tflite.schema import ELEMENT_TYPES
+from onnxfold.export.tflite.graph import ELEMENT_TYPES
 from onnxfold.graph.files.load import MIN_OPSET
 from onnxfold.graph.tensors import FLOAT_TYPES
 

@@ -20,7 +20,7 @@ _MEASURE = """
 import resource, sys, time
 from onnxfold.export import export_model
 from onnxfold.export.tflite import ops
-from onnxfold.export.tflite.schema import schema
+from onnxfold.export.tflite.graph import schema
 import flatbuffers
 schema()
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut, DutTensor, Inference, Signature
-from onnxfold.edge_bench.job import relative_error
-from onnxfold.edge_bench.runners.runner import BenchJob
+from onnxfold.edge_bench.job import BenchJob, relative_error
 from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from onnxfold.edge_bench.boards.dut import DeviceError
-from onnxfold.edge_bench.runners.runner import BenchJob
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.export.firmware.generated_c import INSTALL as GENERATOR_INSTALL
 from onnxfold.export.firmware.generated_c import PACKAGE as GENERATOR
 from onnxfold.export.firmware.project import FirmwareReport, write_project

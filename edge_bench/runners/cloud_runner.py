@@ -8,9 +8,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.job import write_tflite
+from onnxfold.edge_bench.job import BenchJob, write_tflite
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ExportError
 
 KEY = "EI_API_KEY"

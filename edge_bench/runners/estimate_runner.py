@@ -20,9 +20,9 @@ from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut_job import load_input
 from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import build, missing_tools, project_of
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.qemu_runner import CORE
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.interface import memory_ld
 from onnxfold.graph.files.load import load

@@ -20,8 +20,8 @@ from onnxfold.edge_bench.boards.qemu_build import (
     project_of,
     version_of,
 )
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.interface import memory_ld
 from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES

@@ -9,8 +9,8 @@ from typing import Any
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.boards.dut_job import answers, deviation
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 
 #: Limit of seconds of inferences per model, for any number of repeats.

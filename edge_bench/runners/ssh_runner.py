@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from onnxfold.budget.devices import DeviceProfile
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.linux import SCRIPT, failure, pack, rows
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ConfigError
 from onnxfold.machine.python import python
 

@@ -2,7 +2,7 @@
 
 emx-onnx-cgen writes a function per node and an entry that allocates every activation with malloc, all of them at once.
 The entry is rewritten: every activation gets its place in a block whose size is known when the firmware is linked
-(:mod:`onnxfold.export.firmware.activation_plan`), elementwise operators write over an input that nobody reads later,
+(:mod:`onnxfold.export.firmware.interface`), elementwise operators write over an input that nobody reads later,
 and every call is wrapped in a macro that can count its time.
 """
 
@@ -17,8 +17,7 @@ from pathlib import Path
 
 from onnxfold.channels.rules.elementwise import UNARY
 from onnxfold.errors import ExportError
-from onnxfold.export.firmware.activation_plan import Buffer, plan
-from onnxfold.export.firmware.interface import Interface
+from onnxfold.export.firmware.interface import Buffer, Interface, plan
 from onnxfold.export.fusion.drop_expand import DropExpand, DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
 from onnxfold.export.fusion.fuse_activations import FusePadding

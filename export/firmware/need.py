@@ -15,7 +15,7 @@ from onnxfold.errors import ConfigError, ExportError, UnsupportedModelError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.firmware.interface import STACK_BYTES
 from onnxfold.export.firmware.tflm_model import RUNTIME, read_tflite
-from onnxfold.export.tflite.shapes import fix_to_one_sample
+from onnxfold.export.tflite.convert import fix_to_one_sample
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 

@@ -15,13 +15,12 @@ from onnxfold.config import NOTHING, checks
 from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.errors import ConfigError
 from onnxfold.export.api import export_model, open_model
-from onnxfold.export.c_array import c_identifier, write_c_array
-from onnxfold.export.draft import ExportOptions, SampleOptions
+from onnxfold.export.draft import ExportOptions, SampleOptions, c_identifier, write_c_array
 from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, memory_ld, read_interface, tensors_c
 from onnxfold.export.firmware.need import BOARDS, FLASH_BYTES, RAM_BYTES, advice_to_fit, board_of, require_room
 from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
-from onnxfold.export.tflite.shapes import fix_to_one_sample
+from onnxfold.export.tflite.convert import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.files.load import ModelLike, blames_broken_files
 from onnxfold.graph.files.model_files import claims_on

@@ -8,8 +8,8 @@ from typing import Any
 
 from onnxfold.budget.devices import MemoryNeed
 from onnxfold.errors import ExportError
-from onnxfold.export.firmware.activation_plan import Buffer, align, plan
-from onnxfold.export.tflite.schema import NUMPY_TYPES, schema
+from onnxfold.export.firmware.interface import Buffer, align, plan
+from onnxfold.export.tflite.graph import NUMPY_TYPES, schema
 
 RUNTIME = "TensorFlow Lite Micro"
 #: Operators whose method of MicroMutableOpResolver is not the name with capitals for underscores.

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from onnxfold.export.tflite.graph import Graph, Value
+from onnxfold.export.tflite.graph import NUMPY_TYPES, Graph, Value
 from onnxfold.export.tflite.layout import Dynamic, Shape
-from onnxfold.export.tflite.schema import NUMPY_TYPES
 
 Term = Value | float
 

@@ -9,9 +9,8 @@ from onnx import NodeProto
 
 from onnxfold.errors import ExportError
 from onnxfold.export.tflite.calculator import Calculator
-from onnxfold.export.tflite.graph import Graph, Value
+from onnxfold.export.tflite.graph import ELEMENT_TYPES, Graph, Value
 from onnxfold.export.tflite.layout import Layout, LayoutRule, Shape, plain
-from onnxfold.export.tflite.schema import ELEMENT_TYPES
 from onnxfold.graph.registry import NodeReader, OperatorRegistry
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView

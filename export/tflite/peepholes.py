@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onnxfold.export.tflite.graph import Graph, Operator, Value, same_shape
+from onnxfold.export.tflite.graph import ACTIVATES, Graph, Operator, Value, same_shape, schema
 from onnxfold.export.tflite.layout import Dynamic
-from onnxfold.export.tflite.schema import ACTIVATES, schema
 
 _ACTIVATIONS = ("RELU", "RELU6", "RELU_N1_TO_1")
 _MOST_SLICED = 4

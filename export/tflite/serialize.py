@@ -13,9 +13,8 @@ import numpy as np
 
 from onnxfold._version import __version__
 from onnxfold.errors import ExportError
-from onnxfold.export.tflite.graph import Graph, Operator, Value
+from onnxfold.export.tflite.graph import Graph, Operator, Value, code_of, make_options, schema, type_of
 from onnxfold.export.tflite.layout import Dynamic
-from onnxfold.export.tflite.schema import code_of, make_options, schema, type_of
 
 SIGNATURE = "serving_default"
 METADATA = "onnxfold"

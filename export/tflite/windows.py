@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.export.tflite.context import Op
-from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.graph import Value, schema
 from onnxfold.export.tflite.layout import Shape
-from onnxfold.export.tflite.schema import schema
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from onnxfold.channels.declarations import (
 )
 from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.registry import NodeReader
-from onnxfold.graph.shapes.tensor_types import Shape
+from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 
 

@@ -8,6 +8,7 @@ vector that the node behind adds.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels import rules  # noqa: F401  (registers the rules)
@@ -258,3 +259,15 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
             parameters = m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE]
             norms.append(Normalization(node, norm.epsilon, *parameters, in_front.get(output)))
     return norms
+
+
+def bias_of(view: GraphView, layer: Layer, width: int) -> str | None:
+    """Return the name of a layer's bias vector, of zeros where it had none; None where it cannot have one."""
+    if layer.bias:
+        return layer.bias if view.weight_size(layer.bias) == width else None
+    node = view.producer(layer.node.output[0])
+    if node is None or not layer.lacks_bias:
+        return None
+    name = view.add_weight(f"{node.output[0]}_bias", np.zeros(width, view.weight(layer.rows.tensor).dtype))
+    view.fill_input(node, layer.operator.bias.number, name)
+    return name

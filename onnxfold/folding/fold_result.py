@@ -22,7 +22,7 @@ from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
-from onnxfold.passes.repair.refits import Refits
+from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import FoldReport, MergeMap
 
 #: What the name of a file of matrices ends in.

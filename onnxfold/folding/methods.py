@@ -10,14 +10,14 @@ from onnxfold.cluster.partitioners import ROTATION, Partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.graph.view import GraphView
-from onnxfold.language.fitted import FOLD_AR_START, FOLD_AR_STOP
+from onnxfold.language.lookups import FOLD_AR_START, FOLD_AR_STOP
 from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm, ScaleToOutput
-from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.repair_approximate import RepairApproximate
 from onnxfold.passes.repair.repair_bias import RepairBias
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.passes.repair.restore_statistics import Recalibrate
+from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.observe import Observation
 

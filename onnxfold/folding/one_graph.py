@@ -24,11 +24,11 @@ from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.base import Pipeline
-from onnxfold.passes.merge.absorb_norms import AbsorbNorms
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.merge.fold_channels import FoldChannels, LumpDuplicates
+from onnxfold.passes.merge.normalize_batch_norm import AbsorbNorms
 from onnxfold.passes.normalize.pipelines import clean_up
-from onnxfold.passes.repair.refits import Refits
+from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
 from onnxfold.statistics.observe import Observation, Observing, Receiver, observe

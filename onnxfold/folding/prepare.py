@@ -17,7 +17,7 @@ from onnxfold.graph.tensors import Matrix
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
-from onnxfold.passes.repair.refits import Refits
+from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import Diagnostics, GroupRecord, PassRecord
 
 

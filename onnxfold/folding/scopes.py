@@ -9,8 +9,7 @@ from onnxfold.channels.walker import node_name
 from onnxfold.errors import NonFiniteError, NothingToFoldError
 from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.finite import flaw
-from onnxfold.graph.nodes import node_key
-from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.nodes import is_quantized, node_key
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline

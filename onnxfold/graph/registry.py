@@ -6,8 +6,7 @@ from typing import Generic, TypeVar
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_float, attr_int, attr_ints, attribute, node_key
-from onnxfold.graph.shapes.tensor_types import Shape
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, TensorShapeProto, helper, numpy_helper
 
 from onnxfold.errors import ModelLoadError
 
@@ -264,3 +264,26 @@ def stub(name: str, shape: tuple[int, ...], elem_type: int) -> onnx.TensorProto:
     proto = TensorProto(name=name, dims=shape, data_type=elem_type, data_location=TensorProto.EXTERNAL)
     proto.external_data.add(key="location", value="stub")
     return proto
+
+
+Shape = tuple[int | None, ...]
+
+#: Element type, dimensions, and the symbol of each dimension ('' where it has none).
+TensorType = tuple[int, Shape, tuple[str, ...]]
+
+
+def typed_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    """Return a type as a model declares it."""
+    info = helper.make_tensor_value_info(name, kind[0], kind[1])
+    dims: Sequence[TensorShapeProto.Dimension] = info.type.tensor_type.shape.dim
+    for dim, symbol in zip(dims, kind[2], strict=False):
+        if symbol and not dim.HasField("dim_value"):
+            dim.dim_param = symbol
+    return info
+
+
+def with_sizes(kind: TensorType, sizes: Mapping[str, int]) -> TensorType:
+    """Return a type with numbers for some symbols."""
+    elem_type, shape, symbols = kind
+    dims = tuple(sizes.get(s) if d is None else d for d, s in zip(shape, symbols, strict=True))
+    return elem_type, dims, symbols

@@ -9,8 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
-from onnxfold.graph.shapes.tensor_types import Shape, TensorType
-from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, is_float, loaded
+from onnxfold.graph.tensors import Array, LazyTensor, Shape, TensorType, Weight, elem_type_of, is_float, loaded
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
 _IR_WITHOUT_LISTED_WEIGHTS = 4

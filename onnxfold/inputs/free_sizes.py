@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.shapes.tensor_types import Shape
+from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import FREE_DIMENSION
 from onnxfold.inputs.tokens.interface import token_interface

@@ -13,8 +13,7 @@ import numpy as np
 
 from onnxfold.files import Cache, key_of
 from onnxfold.graph.files.provenance import fingerprint
-from onnxfold.graph.shapes.tensor_types import Shape
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.sample_kinds import INVERTED, LEAVES, NOISE

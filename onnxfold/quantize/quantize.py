@@ -18,8 +18,7 @@ from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import UnsupportedModelError, VerificationError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import PROTOBUF_LIMIT, to_model, weight_bytes
-from onnxfold.graph.nodes import captured_names, node_key
-from onnxfold.graph.quantized import dequantized_tensors, is_quantized
+from onnxfold.graph.nodes import captured_names, dequantized_tensors, is_quantized, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pipeline

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.interface import needed_nodes
+from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.run.session import fit_feeds

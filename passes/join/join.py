@@ -10,9 +10,8 @@ from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, subgraphs, with_input
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.join.heads import JoinedHeads, join_heads
 from onnxfold.passes.join.stacked_axes import Index, StackedAxes
-from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork, match
+from onnxfold.passes.join.structure import JoinedHeads, LayoutError, Match, SourceNetwork, join_heads, match
 from onnxfold.passes.normalize.unneeded import RemoveUnused
 
 

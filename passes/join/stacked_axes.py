@@ -1,4 +1,11 @@
-"""Axes of the joined graph: where the channels of every network lie on them."""
+"""Axes of the joined graph: where the channels of every network lie on them.
+
+Places of channels on an axis when every channel may become several.
+
+A fold keeps, on every axis, the places of some channels in their old order. This is the reverse: each new unit is given
+a *slot*, an old unit, and where a run of positions of that unit stood, runs of all units of its slot stand. Whatever a
+fold may take away again can be put in this way, so the result is valid wherever folds are.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from onnx import NodeProto, helper
 
-from onnxfold.graph.interface import change_interface
+from onnxfold.graph.bodies import change_interface
 from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.language.residual_branches import SUM, SUM_AND_NORM, ResidualBranch

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_int, node_key, rewritten, with_input
-from onnxfold.graph.shapes.tensor_types import TensorType
+from onnxfold.graph.tensors import TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 

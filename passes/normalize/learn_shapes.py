@@ -7,7 +7,7 @@ from onnx import NodeProto
 
 from onnxfold.graph.shapes.foreign_types import summands
 from onnxfold.graph.shapes.shape_inference import UNNAMED, symbolic_types
-from onnxfold.graph.shapes.tensor_types import Shape, TensorType
+from onnxfold.graph.tensors import Shape, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.normalize.constants import FoldConstants

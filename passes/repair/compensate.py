@@ -17,8 +17,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.least_squares import correction, decode_samples, read_patches, ridge_regression
-from onnxfold.passes.repair.refits import ColumnMap, Refits
-from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.passes.repair.side_by_side import ColumnMap, Refits, SideBySide
 from onnxfold.statistics.moments import CrossMoments
 from onnxfold.statistics.observe import FitRules
 from onnxfold.statistics.samples import (

@@ -25,7 +25,7 @@ from functools import partial
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.layers import Layer, layer_of, own_statistics
+from onnxfold.channels.layers import Layer, bias_of, layer_of, own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.run.node_runner import NodeRunner, add_behind
@@ -33,7 +33,6 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.axis_map import axis_map
-from onnxfold.passes.repair.biases import bias_of
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.moments import ChannelMoments

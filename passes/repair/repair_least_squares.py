@@ -7,6 +7,16 @@ whose rows were merged, restore what averaging took from the activations
 corrected where they arise instead of adding up. Where inputs are few beside what the network tells apart, as those of a
 model that continues texts, that would fit the noise of the steps before; every group is then repaired as if nothing
 else was folded.
+
+Least-squares compensation of LSTM, GRU and RNN.
+
+Every gate computes W x_t + R h_(t-1) + b from an input x and the operator's own last result h. The columns of W are
+compensated like those of any consumer. Those of R read what the same operator writes, so what stands in the place of
+h is not known before R is: at first h' = P h, as if the merged network followed the original at every step, and then
+what the folded operator writes with the R that this gives. R becomes R B, with B by the formula of
+:mod:`onnxfold.passes.repair.least_squares`.
+
+What the means of x and h lack, W (E x - B E x') and R (E h - B E h'), is added to the bias of either.
 """
 
 from dataclasses import dataclass, field
@@ -23,9 +33,8 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.compensate import Compensation
-from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.restore_statistics import Restoration
-from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.passes.repair.side_by_side import Refits, SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import Observation

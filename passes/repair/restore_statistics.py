@@ -14,9 +14,16 @@ back by the ratios that the original shows between its own statistics and those 
 both are the same where the original ran with its own. Without a BatchNormalization
 rows and biases are rescaled.
 
+Reset statistics to those of the folded network on some inputs (Fold-R, Fold-DIR).
+
+With BatchNormalization: one forward pass in which every one of them that the fold has changed something for takes the
+mean and the variance of what reaches it.
+Without: the rows and the bias of every merged layer are rescaled so that its output has its members' mean and deviation
+(REPAIR), which needs the original beside it.
+
 References
 ----------
-REPAIR: arXiv 2211.08403.
+arXiv 2502.10216, section 4; REPAIR: arXiv 2211.08403.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +32,7 @@ from typing import Literal
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.layers import Layer, find_layers, is_rescalable, linear, own_statistics
+from onnxfold.channels.layers import Layer, bias_of, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.channels.operators import BatchNorm
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.axes import move_from_front, move_to_front
@@ -34,9 +41,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.axis_map import AxisMap
-from onnxfold.passes.repair.biases import bias_of
-from onnxfold.passes.repair.refits import Refits
-from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.passes.repair.side_by_side import Refits, SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
 from onnxfold.statistics.observe import DEAD, Observation

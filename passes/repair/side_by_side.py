@@ -1,17 +1,28 @@
-"""The original and the folded network, run side by side node by node over batches of inputs."""
+"""The original and the folded network, run side by side node by node over batches of inputs.
+
+Record of what a least-squares repair does to weights beyond the merge, exact enough to repeat it.
+
+A consumer's weight W becomes, with P on its rows and B in place of Q on its columns, the taps D and the gain g of its
+rows,
+
+    W' = diag(g) (P W B + D) ,
+
+each of which is the identity, or zero, where the repair left it.
+"""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Axis
+from onnxfold.channels.declarations import Axis, Positions
 from onnxfold.channels.layers import own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.merge.axis_map import AxisMap, axis_map
@@ -152,3 +163,36 @@ class SideBySide:
             width = self.reference.values[tensor][0].shape[axis]
             self._maps[key] = axis_map(self.plan, Axis(tensor, axis), width)
         return self._maps[key]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnMap:
+    """The map of a consumer's columns."""
+
+    axis: Axis
+    positions: Positions  # places of each unit along the axis before the fold
+    representatives: Positions  # the units whose places stay
+    matrix: Matrix
+
+
+@dataclass(eq=False)
+class Refits:
+    """Changes of a repair to weights, by their names.
+
+    Attributes
+    ----------
+    columns : dict of str to ColumnMap
+        B.
+    taps : dict of str to ndarray
+        D, in the shape of the folded weight.
+    gains : dict of str to ndarray
+        g, in the order of the folded rows.
+    """
+
+    columns: dict[str, ColumnMap] = field(default_factory=dict)
+    taps: dict[str, Array] = field(default_factory=dict)
+    gains: dict[str, Matrix] = field(default_factory=dict)
+
+    def add_gain(self, weight: str, gain: Matrix) -> None:
+        """Note that rows were scaled, perhaps again."""
+        self.gains[weight] = gain * self.gains.get(weight, np.ones(len(gain)))

@@ -10,8 +10,8 @@ import pytest
 
 from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
 from onnxfold.edge_bench.bench import Plan, bench, measure, plan
+from onnxfold.edge_bench.job import BenchJob, Runner
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import BenchJob, Runner
 from onnxfold.edge_bench.runners.ssh_runner import HostRunner, SshRunner
 from onnxfold.errors import ConfigError
 from tests.edge_bench.jobs import small_job, small_model

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import known_devices, load_device
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.runners import estimate_runner
 from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner, estimate_latency
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ExportError
 from tests.edge_bench.jobs import small_job
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnxfold.errors import ExportError
 from onnxfold.export import export_model, onnx2tf, to_c_array, to_tflite
-from onnxfold.export.c_array import c_identifier
+from onnxfold.export.draft import c_identifier
 from tests.export.test_tflite import DATA, chain
 
 pytest.importorskip("ai_edge_litert")

@@ -10,7 +10,7 @@ WRITERS = {"write_bytes", "write_text", "tofile", "savez", "savefig", "mkstemp",
 #: Modules that write into a folder that a caller made for this, and that is gone or moved at the end.
 INTO_DRAFTS = {
     "onnxfold/graph/run/trial_run.py", "onnxfold/sweeps/content.py",
-    "export/c_array.py", "export/draft.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
+    "export/draft.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
     "edge_bench/runners/estimate_runner.py", "edge_bench/runners/ssh_runner.py", "edge_bench/boards/qemu_build.py",
     "edge_bench/job.py", "edge_bench/linux.py", "edge_bench/chart.py",
 }  # fmt: skip

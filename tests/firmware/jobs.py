@@ -5,8 +5,7 @@ from typing import Any
 
 import onnx
 
-from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.runners.runner import BenchJob
+from onnxfold.edge_bench.job import BenchJob, prepare_job
 from testing.graph_builder import GraphBuilder
 
 

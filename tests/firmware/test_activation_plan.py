@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from onnxfold.export.firmware.activation_plan import ALIGNMENT, Buffer, align, plan
+from onnxfold.export.firmware.interface import ALIGNMENT, Buffer, align, plan
 
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:

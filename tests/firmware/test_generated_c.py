@@ -13,7 +13,7 @@ from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.job import relative_error
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.firmware import FirmwareReport, generated_c, write_project
-from onnxfold.export.firmware.activation_plan import align
+from onnxfold.export.firmware.interface import align
 from onnxfold.graph.files.load import load
 from testing import models
 from tests.firmware.jobs import job_of, small_model

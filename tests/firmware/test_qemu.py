@@ -18,11 +18,10 @@ from onnxfold.edge_bench.boards import qemu_build
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.boards.emulator import command, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
-from onnxfold.edge_bench.job import prepare_job
+from onnxfold.edge_bench.job import BenchJob, prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.estimate_runner import count_by_op
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
-from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.interface import memory_ld
 from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
 from onnxfold.export.firmware.project import FirmwareReport, write_project

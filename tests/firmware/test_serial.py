@@ -16,7 +16,7 @@ from onnxfold.edge_bench.boards.dut import Dut
 from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.boards.emulator import FileStream, command
 from onnxfold.edge_bench.boards.qemu_build import build, project_of
-from onnxfold.edge_bench.runners.runner import BenchJob
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 from onnxfold.export.firmware.interface import memory_ld
 from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES

@@ -21,7 +21,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.language import projections
-from onnxfold.language.fitted import QUERIES_ELSEWHERE
+from onnxfold.language.lookups import QUERIES_ELSEWHERE
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import silent
 from testing.few_bits import in_few_bits

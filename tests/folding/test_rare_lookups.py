@@ -25,8 +25,7 @@ from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inspection import inspect_model
-from onnxfold.language.fitted import RARE_ELSEWHERE
-from onnxfold.language.lookups import is_part, row_chances
+from onnxfold.language.lookups import RARE_ELSEWHERE, is_part, row_chances
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.seams.split_lookups import SplitLookups

@@ -20,7 +20,7 @@ from onnxfold.folding.after.lossless import share_equal_weights
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.passes.merge.absorb_norms import AbsorbNorms
+from onnxfold.passes.merge.normalize_batch_norm import AbsorbNorms
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.compare import relative_difference
 from testing.genai_models import genai_decoder, genai_feeds

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.graph.files.load import load
-from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.nodes import is_quantized
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.feeds import token_feeds

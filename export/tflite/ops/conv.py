@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.graph import Value, schema, type_of
 from onnxfold.export.tflite.layout import ChannelsLast, Dynamic, channels_last
-from onnxfold.export.tflite.schema import schema, type_of
 from onnxfold.export.tflite.windows import TFLiteWindow, as_image, from_image, image_window, pad, padding, window
 from onnxfold.graph.tensors import Array
 

@@ -9,9 +9,8 @@ from functools import partial, reduce
 import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.graph import Value, schema
 from onnxfold.export.tflite.layout import ChannelsLast, channels_last
-from onnxfold.export.tflite.schema import schema
 from onnxfold.export.tflite.windows import (
     TFLiteWindow,
     as_image,

@@ -6,9 +6,8 @@ import numpy as np
 
 from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.graph import Value, type_of
 from onnxfold.export.tflite.layout import NodeShapes, Reducing, plain, remaining_layout
-from onnxfold.export.tflite.schema import type_of
 
 
 def _declared_axes(op: NodeShapes) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
+from onnxfold.export.tflite.graph import NUMPY_TYPES, schema
 from onnxfold.export.tflite.layout import (
     ChannelsLast,
     Dynamic,
@@ -15,7 +16,6 @@ from onnxfold.export.tflite.layout import (
     plain,
 )
 from onnxfold.export.tflite.ops.selecting import take, take_ranges
-from onnxfold.export.tflite.schema import NUMPY_TYPES, schema
 from onnxfold.graph.tensors import Array
 
 

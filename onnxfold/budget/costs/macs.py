@@ -19,7 +19,7 @@ from onnxfold.channels.layers import is_tiled, linear
 from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.save import file_bytes
-from onnxfold.graph.quantized import multiplies_integers
+from onnxfold.graph.nodes import multiplies_integers
 from onnxfold.graph.view import GraphView
 from onnxfold.report import ModelSize
 

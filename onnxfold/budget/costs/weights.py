@@ -8,11 +8,9 @@ from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count,
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import open_bodies
 from onnxfold.graph.inlining import inline_calls
-from onnxfold.graph.nodes import captured_names, subgraphs
-from onnxfold.graph.quantized import dequantized_tensors, scales
+from onnxfold.graph.nodes import captured_names, dequantized_tensors, scales, subgraphs
 from onnxfold.graph.shapes.shape_inference import infer_types
-from onnxfold.graph.shapes.tensor_types import Shape, TensorType
-from onnxfold.graph.tensors import bits_per_element, is_float
+from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, is_float
 from onnxfold.graph.view import GraphView
 
 

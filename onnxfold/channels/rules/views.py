@@ -8,7 +8,7 @@ import numpy as np
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.registry import Result, channel_rule
-from onnxfold.graph.shapes.tensor_types import Shape
+from onnxfold.graph.tensors import Shape
 
 _MIXES = "the reshape cuts this axis into parts that are not whole channels"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from onnx import NodeProto
 
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.graph.interface import needed_nodes
+from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView

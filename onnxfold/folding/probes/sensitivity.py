@@ -30,7 +30,7 @@ from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.answers import TokenAnswers
-from onnxfold.language.fitted import QUERIES_ELSEWHERE, RARE_ELSEWHERE
+from onnxfold.language.lookups import QUERIES_ELSEWHERE, RARE_ELSEWHERE
 from onnxfold.progress import Progress, part_of, silent
 from onnxfold.statistics.observe import ConsumerMoments
 

@@ -12,13 +12,12 @@ from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.nodes import is_quantized
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
-from onnxfold.graph.shapes.tensor_types import Shape
-from onnxfold.graph.tensors import FLOAT_TYPES, Array
+from onnxfold.graph.tensors import FLOAT_TYPES, Array, Shape
 from onnxfold.graph.view import GraphView
 
 _OTHER_FLOATS = FLOAT_TYPES - {TensorProto.FLOAT}

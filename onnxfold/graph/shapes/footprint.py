@@ -10,8 +10,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from onnxfold.graph.nodes import captured_names, subgraphs
 from onnxfold.graph.shapes.shape_inference import infer_types
-from onnxfold.graph.shapes.tensor_types import TensorType
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 

@@ -18,8 +18,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.shapes.tensor_types import TensorType
-from onnxfold.graph.tensors import Array, to_proto
+from onnxfold.graph.tensors import Array, TensorType, to_proto
 
 
 def summands(name: str, names: Iterable[str]) -> list[str]:

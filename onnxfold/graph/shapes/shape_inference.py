@@ -12,8 +12,18 @@ from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, n
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
-from onnxfold.graph.shapes.tensor_types import TensorType, typed_info, with_sizes
-from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, loaded, stub, to_proto
+from onnxfold.graph.tensors import (
+    Array,
+    LazyTensor,
+    TensorType,
+    Weight,
+    elem_type_of,
+    loaded,
+    stub,
+    to_proto,
+    typed_info,
+    with_sizes,
+)
 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
 #: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for

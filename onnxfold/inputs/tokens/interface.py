@@ -17,7 +17,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_int
 from onnxfold.graph.run.session import InputInfo
-from onnxfold.graph.shapes.tensor_types import Shape
+from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.embedding import LookUp, look_up
 
