@@ -3,11 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from onnxfold.budget.costs.flash import FlashCost
-from onnxfold.budget.costs.lengths import Cost, Graphs, Integers
+from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.ram import RamCost
 from onnxfold.budget.costs.weights import WeightCost
@@ -69,11 +66,6 @@ class Budgets:
     def exceeded_budgets(self, widths: Sequence[int]) -> tuple[Budget, ...]:
         """Return the budgets that widths exceed."""
         return tuple(budget for budget in self.budgets if budget.cost(widths) > budget.limit)
-
-    def load(self, widths: Integers) -> npt.NDArray[np.float64]:
-        """Return cost / limit of the tightest budget, shape (m,), for widths of shape (m, n_groups); 1 just fits."""
-        loads = [budget.cost.many(widths) / budget.limit for budget in self.budgets]
-        return np.max([np.zeros(len(widths)), *loads], axis=0)  # type: ignore[no-any-return]
 
     def closest(self, widths: Sequence[int]) -> str:
         """Return the costs of widths and the limits of all budgets, as text."""

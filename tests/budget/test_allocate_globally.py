@@ -21,7 +21,7 @@ from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
 from onnxfold.budget.requests import Budget, Budgets
 from onnxfold.budget.width_space import WidthSpace, width_step
-from onnxfold.channels.group import NO_SEAM, FoldGroup
+from onnxfold.channels.group import NO_RULES, NO_SEAM, FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, random_input, run
@@ -41,7 +41,8 @@ def _best(curves: list[Matrix], budgets: Budgets) -> float:
     """Return the least error of all widths within the budgets."""
     widths = np.array(list(product(*(range(1, len(c)) for c in curves))))
     error = sum(c[widths[:, i]] for i, c in enumerate(curves))
-    return float(np.min(np.where(budgets.load(widths) <= 1.0, error, np.inf)))
+    fits = np.all([budget.cost.many(widths) <= budget.limit for budget in budgets.budgets], axis=0)
+    return float(np.min(np.where(fits, error, np.inf)))
 
 
 def _narrower(curves: list[Matrix], budgets: Budgets, scale: float) -> Budgets:
@@ -173,7 +174,7 @@ def test_a_budget_of_several_peaks_is_reached() -> None:
     def peak(widths: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(10 * widths.max(axis=1), np.int64)
 
-    group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, tie=None, seam=NO_SEAM))
+    group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, rules=NO_RULES, seam=NO_SEAM))
     cost: Any = SimpleNamespace(many=peak, __call__=None)
     budget = Budget("ram", 50, "bytes", cost)
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, 8)])] * 3
@@ -186,7 +187,7 @@ def test_the_last_step_is_not_judged_by_what_is_left_to_save() -> None:
     def weights(widths: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(widths @ np.array([10, 1]), np.int64)
 
-    group = cast(FoldGroup, SimpleNamespace(size=320, block_count=1, blocks=None, tie=None, seam=NO_SEAM))
+    group = cast(FoldGroup, SimpleNamespace(size=320, block_count=1, blocks=None, rules=NO_RULES, seam=NO_SEAM))
     cost: Any = SimpleNamespace(many=weights, __call__=None)
     cheaper, dearer = (np.array([np.inf, *np.arange(319, -1, -1) * slope]) for slope in (9.0, 1.0))
     budgets = Budgets((Budget("params", 320 * 11 - 1050, "weights", cost),))
