@@ -60,7 +60,8 @@ def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
         if row.latency_s is not None:
             axes.plot([1e3 * row.latency_s], [place], "o", color=colour, markeredgecolor="white", markersize=9)
         axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
-    labels = ["\n".join(shortened(line, _LONGEST_LABEL) for line in _label_lines(r)) for r in reversed(timed)]
+    lines = [(f"{row.model}, {row.device}", _method_text(row)) for row in reversed(timed)]
+    labels = ["\n".join(shortened(line, _LONGEST_LABEL) for line in pair) for pair in lines]
     # A name is no formula, whatever stands between its dollar signs.
     axes.set_yticks(range(len(timed)), labels, fontsize=8, parse_math=False)
     axes.set_xscale("log")
@@ -91,10 +92,6 @@ def _pictures(rows: Sequence[BenchResult], span: tuple[float, float] | None) -> 
     lines = [(_label(row), _mark(row, span) if _range(row) else "unknown", _figure(row)) for row in rows]
     caption = f"from {span[0] * 1e3:g} to {span[1] * 1e3:g} ms, logarithmic"
     return table(caption, ("model", _TITLE, ""), lines, "pictures")
-
-
-def _label_lines(row: BenchResult) -> tuple[str, str]:
-    return f"{row.model}, {row.device}", _method_text(row)
 
 
 def _label(row: BenchResult) -> Element:

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
-from onnxfold.export.tflite.convert import Converted, Port
+from onnxfold.export.tflite.convert import Converted
 from onnxfold.export.tflite.graph import Graph
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, tensor_names
 from onnxfold.graph.tensors import Array
@@ -139,7 +139,7 @@ def quantize_int8(
     where noise still is too much, some operators stay in float32: half of them at most.
     """
     graph, names = converted.graph, tensor_names(converted.graph)
-    feeds = _in_layouts(batches, converted.inputs)
+    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
     observed = activation_ranges(path, feeds)
     ranges = relevant_ranges(graph, {key: observed[name] for key, name in names.items() if name in observed})
     search = _Search(path, names, measure, least)
@@ -256,7 +256,3 @@ def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
             if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
                 values = interpreter.get_tensor(detail["index"])
                 yield detail["name"], values[np.abs(values) < _LOWEST]
-
-
-def _in_layouts(batches: Batches, inputs: tuple[Port, ...]) -> Batches:
-    return [{p.name: to_layout(feeds[p.name], p.layout) for p in inputs} for feeds in batches]

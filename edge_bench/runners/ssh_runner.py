@@ -16,6 +16,8 @@ from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ConfigError
 from onnxfold.machine.python import python
 
+HOST = "host"
+
 _NO_PYTHON: Final = "ONNXFOLD-NO-PYTHON3"
 #: ssh's own exit code for a connection that did not come about or broke.
 _SSH_FAILED = 255
@@ -103,9 +105,6 @@ class SshRunner:
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
-
-
-HOST = "host"
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,11 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         if prod(shape) > _MOST_ELEMENTS or max(shape, default=0) > _MOST_ELEMENTS:
             raise ExportError(f"tensor '{name}' of the shape {list(shape)} is too large for TFLite")
     nodes = [(node, _converter(view, node)) for node in view.nodes]
-    known = [(NodeShapes(view, n, shapes), c.layouts) for n, c in nodes if _is_known(n, shapes)]
+    known = [
+        (NodeShapes(view, node, shapes), converter.layouts)
+        for node, converter in nodes
+        if all(name in shapes for name in node.output if name) and any(name in shapes for name in node.input)
+    ]
     fixed = {name: plain(len(shapes[name])) for name in view.input_names if keep_nchw_inputs}
     layouts = plan_layouts(known, shapes, fixed)
     layouts.update(
@@ -225,10 +229,6 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         for n in view.output_names
     )
     return Converted(tensors.graph, tuple(inputs), tuple(outputs))
-
-
-def _is_known(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> bool:
-    return all(o in shapes for o in node.output if o) and any(i in shapes for i in node.input)
 
 
 def _converter(view: GraphView, node: NodeProto) -> Converter:

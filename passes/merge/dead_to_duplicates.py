@@ -146,13 +146,11 @@ def _is_followed(view: GraphView, group: FoldGroup) -> bool:
             return False
         for node in view.consumers(name):
             passes = node.op_type in PASS and any(output in tensors for output in node.output)
-            if node_key(node) not in readers and not passes and not _is_depthwise(view, group, node):
+            if node_key(node) in readers or passes:
+                continue
+            if linear(view, node) is None or node_key(node) not in group.by_node(Role.PRODUCER):  # not depthwise
                 return False
     return True
-
-
-def _is_depthwise(view: GraphView, group: FoldGroup, node: NodeProto) -> bool:
-    return linear(view, node) is not None and node_key(node) in group.by_node(Role.PRODUCER)
 
 
 def _constants(view: GraphView, group: FoldGroup, tensors: set[str]) -> Mapping[str, Values]:

@@ -158,7 +158,8 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
     except OSError as error:
         raise ModelLoadError(f"'{path}' cannot be read: {error.strerror or error}") from None
     except Exception as error:  # onnx.load raises what its serializer raises
-        raise ModelLoadError(f"'{path}' is not an ONNX model: {_first_line(error)}") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelLoadError(f"'{path}' is not an ONNX model: {reason}") from None
     return proto, path.resolve().parent, f"'{path}'"
 
 
@@ -249,7 +250,3 @@ def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dic
                 raise ConfigError(f"input_shapes: input '{name}' has the fixed shape {known}, not {tuple(shape)}")
         checked[name] = shape
     return checked
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

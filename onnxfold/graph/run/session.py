@@ -160,7 +160,10 @@ class Session:
             self.is_twin = True
         #: The outputs that a run returns; some of them may be left out.
         self.output_names = [o.name for o in self._session.get_outputs()]
-        self._shapes = {i.name: _fixed_dimensions(i.shape) for i in self._session.get_inputs()}
+        self._shapes = {
+            i.name: tuple(d if isinstance(d, int) and d > 0 else None for d in i.shape)
+            for i in self._session.get_inputs()
+        }
 
     @property
     def may_be_endless(self) -> bool:
@@ -204,10 +207,6 @@ class Session:
     def run_all(self, batches: Iterable[Feeds]) -> list[Array]:
         """Return all outputs for batches of inputs, joined along axis 0."""
         return joined_outputs([self.run(batch) for batch in batches])
-
-
-def _fixed_dimensions(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
-    return tuple(d if isinstance(d, int) and d > 0 else None for d in shape)
 
 
 def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:
