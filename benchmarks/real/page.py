@@ -41,9 +41,10 @@ def render(rows: dict[str, list[Row]]) -> str:
     ]  # fmt: skip
     if images:
         judged = [row for row in images if row["state"]]
-        vouched = sum(map(vouches, judged))
+        vouched, networks = sum(map(vouches, judged)), len({row["file"] for row in judged})
+        counted = f"Of {len(judged)} verdicts on the {networks} networks measured so far, {vouched} vouch"
         lines += [
-            _IMAGES, f"Of {len(judged)} verdicts, {vouched} vouch{'es' if vouched == 1 else ''}.", "",
+            _IMAGES, f"{counted}{'es' if vouched == 1 else ''}.", "",
             table_row(list(_JUDGED)), table_row(["---"] * len(_JUDGED)), *map(_judged, images),
         ]  # fmt: skip
     return _HEAD + "\n".join(lines) + "\n"
