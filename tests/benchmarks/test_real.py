@@ -39,7 +39,7 @@ def test_the_page_counts_what_folds() -> None:
     page = render({"files": files, "images": [_judged("verdict: keeps 98% of it", "destroyed")]})
     assert "Of 3 files, 1 fold, 1 of which run in onnxruntime; 1 are refused, and 1 did not end in time." in page
     assert "no / group" in page
-    assert "Of 1 verdicts, 1 vouches." in page
+    assert "Of 1 verdicts on the 1 networks measured so far, 1 vouches." in page
 
 
 def test_images_are_shown_or_judge_and_never_both(tmp_path: Any, monkeypatch: Any) -> None:
