@@ -151,6 +151,8 @@ def stated_reasons(function: Callable[..., object]) -> list[str]:
                 found[_text(call.args[1], current)] = None
             elif name == "constant_ints":
                 found[f"{_text(call.args[1], current)} computed at run time cannot follow a new channel count"] = None
+            elif name == "weight":
+                found[f"{_text(call.args[1], current)} is computed at run time"] = None
             elif isinstance(call.func, ast.Name):
                 called = inspect.unwrap(current).__globals__.get(name)
                 if inspect.isfunction(called) and ".rules." in called.__module__ and called not in functions:

@@ -71,6 +71,12 @@ class NodeContext(NodeReader):
             raise CannotDeclareError(f"{what} computed at run time cannot follow a new channel count")
         return [int(v) for v in np.asarray(values).reshape(-1)]
 
+    def weight(self, index: int, what: str) -> str:
+        """Return the name of an input that must be constant."""
+        if not self.is_constant(index):
+            raise CannotDeclareError(f"{what} is computed at run time")
+        return self.input(index)
+
     def is_live(self, axis: Axis) -> bool:
         """Whether the axis carries channels that a weight produced."""
         return axis in self._live
@@ -241,6 +247,20 @@ class NodeContext(NodeReader):
         width = self.width(source)
         if width is not None:
             self.declarations.append(Select(self.key, axis, source, input_index, width))
+
+    def carry(self, axes: Iterable[int], places: Iterable[int] | None = None) -> None:
+        """Link axes of the first input to axes of the first result, to the same ones by default."""
+        axes = list(axes)
+        for axis, place in zip(axes, axes if places is None else places, strict=False):
+            self.link(self.axis(self.input(0), axis), self.axis(self.output(), place))
+
+    def hold_vector(self, index: int, role: Role, channels: Axis) -> None:
+        """Declare an input that holds one number per channel, a weight or not."""
+        vector = self.axis(self.input(index), 0)
+        if self.is_weight(vector.tensor):
+            self.use(vector, role, channels)
+        else:
+            self.link(vector, channels)
 
     def link_all(self, a: str, b: str, *, but: Iterable[int] = ()) -> None:
         """Link every axis of two tensors of equal rank, except some."""

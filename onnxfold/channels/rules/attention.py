@@ -109,9 +109,7 @@ def _cut_inside(node: NodeContext, output: Heads) -> None:
     values = inside_heads_on(node, node.input(2), -1, output.count)
     cut_inside(node, values, output, (node.input(7), node.output(2)))
     if node.input(3):
-        bias = node.axis(node.input(3), 0)
-        if not node.is_weight(bias.tensor):
-            raise CannotDeclareError("its bias is computed at run time")
+        bias = node.axis(node.weight(3, "its bias"), 0)
         width = output.count * output.size
         node.use(bias, Role.BIAS, output.axis, np.arange((node.width(bias) or 0) - width, node.width(bias) or 0))
 
@@ -168,22 +166,14 @@ _TURNS = "it turns pairs of positions on this axis"
 
 
 @channel_rule("RotaryEmbedding", since=23, mixes=_TURNS)
-def rotary_embedding(node: NodeContext) -> None:
-    """Input 1 holds the cosines."""
-    _turn_heads(node, node.input(1))
-
-
 @channel_rule("RotaryEmbedding", domain="com.microsoft", mixes=_TURNS)
-def microsoft_rotary_embedding(node: NodeContext) -> None:
-    """Input 1 holds positions, input 2 the cosines."""
-    _turn_heads(node, node.input(2))
-
-
-def _turn_heads(node: NodeContext, cosines: str) -> None:
+def rotary_embedding(node: NodeContext) -> None:
     """Heads have axis 1 of four, or lie on the last one of three; there a table of cosines is half as wide as a head.
 
-    It is narrower where only a part of a head is turned, which the attribute then says.
+    It is narrower where only a part of a head is turned, which the attribute then says. Input 1 holds the cosines; of
+    onnxruntime's own operator it holds positions, and input 2 the cosines.
     """
+    cosines = node.input(2 if node.node.domain == "com.microsoft" else 1)
     x, y = node.input(0), node.output()
     if node.rank(x) == 4:
         width = node.width(node.axis(x, 1)) or 0

@@ -32,7 +32,10 @@ def _window(node: NodeContext) -> Window:
     return Window(kernel, strides, dilations, pads if known else (), node.integer("group", 1))
 
 
-@channel_rule("Conv", mixes="a convolution mixes neighbouring positions of its spatial axes", computes=convolution)
+MIXES = "a convolution mixes neighbouring positions of its spatial axes"
+
+
+@channel_rule("Conv", mixes=MIXES, computes=convolution)
 def conv(node: NodeContext) -> None:
     """W is (M, C/group, k...): axis 0 produces the outputs, axis 1 consumes the inputs.
 
@@ -40,36 +43,40 @@ def conv(node: NodeContext) -> None:
     channels, so the filters are rows only and `group` counts the channels. Case 3, grouped: the
     columns of input channel j*(C/group)+t lie in the j-th block of axis 0; all blocks stay equal.
     """
-    x, w, y = node.input(0), node.input(1), node.output()
-    if not node.is_weight(w):
-        raise CannotDeclareError(f"its weight '{w}' is computed at run time")
-    group = node.integer("group", 1)
-    out_channels, in_per_group = (d or 0 for d in node.shape(w)[:2])
-    channels_in, channels_out = node.axis(x, 1), node.axis(y, 1)
-    node.link(node.axis(x, 0), node.axis(y, 0))
-    node.use(node.axis(w, 0), Role.PRODUCER, channels_out)
-    if group == 1:
-        node.use(node.axis(w, 1), Role.CONSUMER, channels_in)
-        node.rotatable(channels_out)
-    elif in_per_group == 1:
-        multiplier = out_channels // group
-        node.link(channels_in, channels_out, np.repeat(np.arange(group), multiplier))
-        node.count(channels_in, "group")
+    w = node.weight(1, "its weight")
+    filters, per_group = (d or 0 for d in node.shape(w)[:2])
+    group, (into, out) = node.integer("group", 1), _channels(node)
+    if group > 1 and per_group == 1:
+        node.use(node.axis(w, 0), Role.PRODUCER, out)
+        _repeat_channels(node, into, out, filters // group)
     else:
-        node.use(node.axis(w, 1, blocks=group), Role.CONSUMER, channels_in)
-        node.equal_blocks(channels_in, group)
-        node.equal_blocks(channels_out, group)
+        _follow_filters(node, group, (Role.PRODUCER, out), (Role.CONSUMER, into))
+        if group == 1:
+            node.rotatable(out)
     if node.input(2):
-        bias_axis(node, 2, channels_out.tensor)
+        node.hold_vector(2, Role.BIAS, out)
 
 
-def bias_axis(node: NodeContext, index: int, result: str) -> None:
-    """Declare a bias vector that is added along axis 1 of the result."""
-    bias = node.input(index)
-    if node.is_weight(bias):
-        node.use(node.axis(bias, 0), Role.BIAS, node.axis(result, 1))
-    else:
-        node.link(node.axis(bias, 0), node.axis(result, 1))
+def _channels(node: NodeContext) -> tuple[Axis, Axis]:
+    """Link the batch; return the axes of the channels that are read and written."""
+    node.carry([0])
+    return node.axis(node.input(0), 1), node.axis(node.output(), 1)
+
+
+def _repeat_channels(node: NodeContext, into: Axis, out: Axis, times: int) -> None:
+    """Declare that every channel is read by so many filters of its own."""
+    group = node.integer("group", 1)
+    node.link(into, out, np.repeat(np.arange(group), times))
+    node.count(into, "group")
+
+
+def _follow_filters(node: NodeContext, group: int, *sides: tuple[Role, Axis]) -> None:
+    """Declare the roles of the first two axes of the weight; groups of channels stay equally long."""
+    for axis, (role, channels) in enumerate(sides):
+        node.use(node.axis(node.input(1), axis, blocks=group if axis else 1), role, channels)
+    if group > 1:
+        for _, channels in sorted(sides, key=lambda side: side[0] is Role.PRODUCER):
+            node.equal_blocks(channels, group)
 
 
 def transposed_convolution(node: NodeContext) -> Linear:
@@ -94,27 +101,16 @@ def conv_transpose(node: NodeContext) -> None:
     Depthwise (group = C > 1): filter c makes outputs c*m .. c*m+m-1 from input c alone, so axis 0
     holds rows of the channel.
     """
-    x, w, y = node.input(0), node.input(1), node.output()
-    if not node.is_weight(w):
-        raise CannotDeclareError(f"its weight '{w}' is computed at run time")
-    group = node.integer("group", 1)
-    in_channels, out_per_group = (d or 0 for d in node.shape(w)[:2])
-    channels_in, channels_out = node.axis(x, 1), node.axis(y, 1)
-    node.link(node.axis(x, 0), node.axis(y, 0))
-    if group == 1:
-        node.use(node.axis(w, 0), Role.CONSUMER, channels_in)
-        node.use(node.axis(w, 1), Role.PRODUCER, channels_out)
-    elif group == in_channels:
-        node.use(node.axis(w, 0), Role.PRODUCER, channels_in)
-        node.link(channels_in, channels_out, np.repeat(np.arange(group), out_per_group))
-        node.count(channels_in, "group")
+    w = node.weight(1, "its weight")
+    filters, per_group = (d or 0 for d in node.shape(w)[:2])
+    group, (into, out) = node.integer("group", 1), _channels(node)
+    if group == filters > 1:
+        node.use(node.axis(w, 0), Role.PRODUCER, into)
+        _repeat_channels(node, into, out, per_group)
     else:
-        node.use(node.axis(w, 0), Role.CONSUMER, channels_in)
-        node.use(node.axis(w, 1, blocks=group), Role.PRODUCER, channels_out)
-        node.equal_blocks(channels_in, group)
-        node.equal_blocks(channels_out, group)
+        _follow_filters(node, group, (Role.CONSUMER, into), (Role.PRODUCER, out))
     if node.input(2):
-        bias_axis(node, 2, y)
+        node.hold_vector(2, Role.BIAS, out)
 
 
 @channel_rule(
@@ -125,8 +121,7 @@ def pooling(node: NodeContext) -> None:
     """Batch and channels pass through."""
     if node.output(1):
         raise CannotDeclareError("its output Indices numbers elements across channels")
-    for axis in (0, 1):
-        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+    node.carry([0, 1])
 
 
 _INTERPOLATES = "it interpolates along this axis"
@@ -170,15 +165,12 @@ def resize(node: NodeContext) -> None:
 
 def _link_unscaled(node: NodeContext, scales: object, axes: list[int] | None = None) -> None:
     """Link the axes whose scale is one."""
-    x, y = node.input(0), node.output()
-    rank = node.rank(x)
-    axes = list(range(rank)) if axes is None else axes
     if scales is None:
         raise CannotDeclareError("its scales are computed at run time")
-    factors = dict(zip(axes, np.asarray(scales, np.float64).reshape(-1).tolist(), strict=False))
-    for axis in range(rank):
-        if factors.get(axis, 1.0) == 1.0:
-            node.link(node.axis(x, axis), node.axis(y, axis))
+    every = range(node.rank(node.input(0)))
+    numbers = np.asarray(scales, np.float64).reshape(-1).tolist()
+    factors = dict(zip(every if axes is None else axes, numbers, strict=False))
+    node.carry(axis for axis in every if factors.get(axis, 1.0) == 1.0)
 
 
 _MOVES = "it moves pixels between this axis and the channels"
@@ -198,7 +190,7 @@ def space_to_depth(node: NodeContext) -> None:
 
 
 def _link(node: NodeContext, *, deep: str, shallow: str, channel_first: bool) -> None:
-    node.link(node.axis(node.input(0), 0), node.axis(node.output(), 0))
+    node.carry([0])
     channels = node.width(node.axis(shallow, 1))
     if channels is None:
         raise CannotDeclareError("its channel count is unknown; give it with --input-shapes")

@@ -6,7 +6,7 @@ from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import Result, channel_rule
-from onnxfold.channels.rules.convolutions import conv, convolution
+from onnxfold.channels.rules.convolutions import MIXES, conv, convolution
 from onnxfold.channels.rules.products import gemm, general_product, matmul, product
 
 _DOMAIN = "com.microsoft"
@@ -36,12 +36,7 @@ def scaled_product(node: NodeContext) -> Linear:
     return Linear((Lengths(node.output()), depth), product(node).weight)
 
 
-@channel_rule(
-    "FusedConv",
-    domain=_DOMAIN,
-    mixes="a convolution mixes neighbouring positions of its spatial axes",
-    computes=fused_convolution,
-)
+@channel_rule("FusedConv", domain=_DOMAIN, mixes=MIXES, computes=fused_convolution)
 def fused_conv(node: NodeContext) -> None:
     """Conv, an optional summand as input 3, and an activation; what Conv mixes stays, also where the summand is X."""
     conv(node)
@@ -50,7 +45,7 @@ def fused_conv(node: NodeContext) -> None:
             node.link(node.axis(node.input(3), axis), node.axis(node.output(), axis))
         for tensor in (node.input(0), node.input(3), node.output()):
             for axis in range(2, node.rank(tensor)):
-                node.block(node.axis(tensor, axis), "a convolution mixes neighbouring positions of its spatial axes")
+                node.block(node.axis(tensor, axis), MIXES)
 
 
 @channel_rule("FusedGemm", domain=_DOMAIN, mixes="a matrix product sums over this axis", computes=fused_general_product)

@@ -22,8 +22,7 @@ def instance_normalization(node: NodeContext) -> None:
     along the axes behind.
     """
     x, y = node.input(0), node.output()
-    for axis in (0, 1):
-        node.link(node.axis(x, axis), node.axis(y, axis))
+    node.carry([0, 1])
     for axis in range(2, node.rank(x)):
         for groups in dict.fromkeys((1, node.shape(x)[1] or 1)):
             if node.is_live(Axis(x, axis, groups)):
@@ -33,46 +32,30 @@ def instance_normalization(node: NodeContext) -> None:
 
 
 def _scale_and_bias(node: NodeContext) -> None:
-    y = node.output()
     for index, role in ((1, Role.PARAMETER), (2, Role.BIAS)):
-        parameter = node.axis(node.input(index), 0)
-        if node.is_weight(parameter.tensor):
-            node.use(parameter, role, node.axis(y, 1))
-        else:
-            node.link(parameter, node.axis(y, 1))
+        node.hold_vector(index, role, node.axis(node.output(), 1))
 
 
-@channel_rule("LayerNormalization", "RMSNormalization", mixes=_OVER_CHANNELS)
+@channel_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", mixes=_OVER_CHANNELS)
 def layer_normalization(node: NodeContext) -> None:
-    """Axes in front of `axis` are independent samples."""
+    """Axes in front of `axis` are independent samples; onnxruntime writes the last one into the default domain."""
     axis = node.integer("axis", -1) % node.rank(node.input(0))
-    _link_before(node, axis)
+    for output in filter(None, node.outputs):
+        for i in range(min(axis, node.rank(output))):
+            node.link(node.axis(node.input(0), i), node.axis(output, i))
     if axis == node.rank(node.input(0)) - 1:
         centred = node.op_type == "LayerNormalization"
         shift = node.input(2) if centred else ""
         node.norm(node.inputs[:1], node.output(), node.input(1), shift=shift, centred=centred)
 
 
-@channel_rule("SimplifiedLayerNormalization", mixes=_OVER_CHANNELS)
-def simplified_layer_normalization(node: NodeContext) -> None:
-    """As RMSNormalization; onnxruntime's own, but it writes it into the default domain."""
-    layer_normalization(node)
-
-
-@channel_rule("SkipLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
-def skip_layer_normalization(node: NodeContext) -> None:
-    """Sum of two inputs and a bias, normalised over the last axis."""
-    _normalised_sum(node, bias=4, centred=True)
-
-
-@channel_rule("SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
-def skip_simplified_layer_normalization(node: NodeContext) -> None:
-    """The same without a mean."""
-    _normalised_sum(node, bias=3)
-
-
-def _normalised_sum(node: NodeContext, bias: int, *, centred: bool = False) -> None:
+@channel_rule(
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS
+)
+def normalised_sum(node: NodeContext) -> None:
     """Add up two inputs, the second broadcast to the first, and a vector; output 3 is the sum, the residual stream."""
+    centred = node.op_type == "SkipLayerNormalization"
+    bias = 4 if centred else 3
     for result in (node.output(0), node.output(_SUM)):
         for operand in (node.input(0), node.input(1)) if result else ():
             for i in range(1 if result == node.output(_SUM) else 2, node.rank(operand) + 1):
@@ -99,9 +82,8 @@ def embed_layer_normalization(node: NodeContext) -> None:
 @channel_rule("GroupNormalization", mixes="its mean and variance are taken over this axis")
 def group_normalization(node: NodeContext) -> None:
     """Channels of one group share their statistics, in operator set 18 a scale and a bias, too; groups stay equal."""
-    x, y = node.input(0), node.output()
-    for axis in (0, 1):
-        node.link(node.axis(x, axis), node.axis(y, axis))
+    x = node.input(0)
+    node.carry([0, 1])
     node.equal_blocks(node.axis(x, 1), node.integer("num_groups", 1), averaged=True)
     if node.shape(node.input(1)) == (node.shape(x)[1],):
         _scale_and_bias(node)
@@ -113,18 +95,29 @@ def local_response_normalization(node: NodeContext) -> None:
     node.link_all(node.input(0), node.output(), but=[1])
 
 
-@channel_rule("LpNormalization", "CumSum", mixes="every position of this axis depends on the others")
+_DEPENDS = "every position of this axis depends on the others"
+_NORMALISES = "it normalises over this axis, where a merged channel would count only once"
+
+
+@channel_rule("Hardmax", "LogSoftmax", "Softmax", since=1, mixes=_NORMALISES)
+def softmax_flattened(node: NodeContext) -> None:
+    """Before opset 13 all axes from `axis` on are normalised together."""
+    node.carry(range(node.integer("axis", 1) % node.rank(node.input(0))))
+
+
+@channel_rule("Hardmax", "LogSoftmax", "Softmax", since=13, mixes=_NORMALISES)
+@channel_rule("LpNormalization", mixes=_DEPENDS)
+@channel_rule("TopK", mixes="its results are ranks and positions on this axis")
 def along_one_axis(node: NodeContext) -> None:
-    """One axis is mixed; CumSum names it in an input."""
-    is_sum = node.op_type == "CumSum"
-    axis = node.constant_ints(1, "axis")[0] if is_sum else node.integer("axis", -1)
-    node.link_all(node.input(0), node.output(), but=[axis])
-
-
-def _link_before(node: NodeContext, axis: int) -> None:
+    """One axis is normalised, or sorted and cut."""
     for output in filter(None, node.outputs):
-        for i in range(min(axis, node.rank(output))):
-            node.link(node.axis(node.input(0), i), node.axis(output, i))
+        node.link_all(node.input(0), output, but=[node.integer("axis", -1)])
+
+
+@channel_rule("CumSum", mixes=_DEPENDS)
+def cumulative_sum(node: NodeContext) -> None:
+    """An input names the axis that is added up."""
+    node.link_all(node.input(0), node.output(), but=node.constant_ints(1, "axis")[:1])
 
 
 ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
@@ -145,34 +138,8 @@ def batch_normalization(node: NodeContext) -> None:
     """Read X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
     if node.integer("training_mode", 0) or any(node.outputs[1:]):
         raise CannotDeclareError("it is in training mode; export the model in evaluation mode")
-    x, y = node.input(0), node.output()
+    y = node.output()
     for index, role in enumerate(ROLES, start=1):
-        if not node.is_weight(node.input(index)):
-            raise CannotDeclareError(f"its {role.value} is computed at run time")
-        node.use(node.axis(node.input(index), 0), role, node.axis(y, 1 if node.rank(y) > 1 else 0))
-    node.link_all(x, y)
-
-
-_NORMALISES = "it normalises over this axis, where a merged channel would count only once"
-
-
-@channel_rule("Hardmax", "LogSoftmax", "Softmax", since=1, mixes=_NORMALISES)
-def softmax_flattened(node: NodeContext) -> None:
-    """Before opset 13 all axes from `axis` on are normalised together."""
-    x, y = node.input(0), node.output()
-    for axis in range(node.integer("axis", 1) % node.rank(x)):
-        node.link(node.axis(x, axis), node.axis(y, axis))
-
-
-@channel_rule("Hardmax", "LogSoftmax", "Softmax", since=13, mixes=_NORMALISES)
-def softmax(node: NodeContext) -> None:
-    """One axis is normalised."""
-    node.link_all(node.input(0), node.output(), but=[node.integer("axis", -1)])
-
-
-@channel_rule("TopK", mixes="its results are ranks and positions on this axis")
-def top_k(node: NodeContext) -> None:
-    """One axis is sorted and cut."""
-    axis = node.integer("axis", -1)
-    for output in filter(None, node.outputs):
-        node.link_all(node.input(0), output, but=[axis])
+        weight = node.weight(index, f"its {role.value}")
+        node.use(node.axis(weight, 0), role, node.axis(y, 1 if node.rank(y) > 1 else 0))
+    node.link_all(node.input(0), y)

@@ -37,11 +37,8 @@ def arg_extremum(node: NodeContext) -> None:
 
 def link_unreduced(node: NodeContext, reduced: set[int], *, keepdims: bool) -> None:
     """Link every axis that is not reduced to its place in the result."""
-    x, y = node.input(0), node.output()
-    kept = [axis for axis in range(node.rank(x)) if keepdims or axis not in reduced]
-    for place, axis in enumerate(kept):
-        if axis not in reduced:
-            node.link(node.axis(x, axis), node.axis(y, place))
+    kept = [axis for axis in range(node.rank(node.input(0))) if axis not in reduced]
+    node.carry(kept, kept if keepdims else range(len(kept)))
 
 
 @channel_rule("Shape", mixes="its width is read as a number that the model computes with", carries=True)

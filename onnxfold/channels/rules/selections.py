@@ -76,7 +76,7 @@ def slice_input(node: NodeContext) -> None:
     axes = node.constant_ints(3, "axes") if node.input(3) else list(range(count))
     if not node.is_weight(node.input(1)) or not node.is_weight(node.input(2)):
         for axis in set(range(rank)) - {a % rank for a in axes}:
-            node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+            node.carry([axis])
         return
     steps = node.constant_ints(4, "steps") if node.input(4) else [1] * len(axes)
     starts, ends = node.constant_ints(1, "starts"), node.constant_ints(2, "ends")
@@ -170,8 +170,7 @@ def pad_input(node: NodeContext) -> None:
 @channel_rule("Crop", mixes="it cuts off positions at the ends of this axis")
 def crop(node: NodeContext) -> None:
     """Cut the borders of images; of an early ONNX, which onnxruntime still runs."""
-    for axis in (0, 1):
-        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+    node.carry([0, 1])
 
 
 def _pad(node: NodeContext, pads: list[int], amounts: str | int, places: dict[int, int] | None = None) -> None:
@@ -185,13 +184,8 @@ def _pad(node: NodeContext, pads: list[int], amounts: str | int, places: dict[in
         width = node.width(source)
         if (before, after) == (0, 0):
             node.link(source, result)
-        elif width is not None and before >= 0 and after >= 0 and _mode(node) == "constant":
+        elif width is not None and before >= 0 and after >= 0 and node.text("mode", "constant") == "constant":
             node.link(source, result, None, np.arange(before, before + width))
             place = places[axis] if places is not None else axis
             node.count(result, amounts, stop=before, element=place)
             node.count(result, amounts, start=before + width, stop=before + width + after, element=place + span)
-
-
-def _mode(node: NodeContext) -> str:
-    value = node.value("mode", b"constant")
-    return value.decode() if isinstance(value, bytes) else str(value)

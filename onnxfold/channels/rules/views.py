@@ -153,31 +153,28 @@ def _size(shape: Shape, axes: list[int]) -> int | None:
     return None if None in dims else prod(d or 0 for d in dims)
 
 
-def _axes(node: NodeContext, rank: int) -> set[int] | None:
+def _axes(node: NodeContext, rank: int) -> set[int]:
+    """Return the axes that a node names, as attribute or input."""
     axes = node.constant_ints(1, "list of axes") if node.input(1) else node.integers("axes")
-    return {a % rank for a in axes} or None
+    return {a % rank for a in axes}
 
 
 @channel_rule("Squeeze", result=Result.VIEW, carries=True)
 def squeeze(node: NodeContext) -> None:
     """Axes of size 1 vanish."""
-    x, y = node.input(0), node.output()
-    gone = _axes(node, node.rank(x))
-    if gone is None:
-        gone = {i for i, d in enumerate(node.shape(x)) if d == 1}
-    kept = [axis for axis in range(node.rank(x)) if axis not in gone]
-    for place, axis in enumerate(kept):
-        node.link(node.axis(x, axis), node.axis(y, place))
+    shape = node.shape(node.input(0))
+    gone = _axes(node, len(shape)) or {i for i, d in enumerate(shape) if d == 1}
+    kept = [axis for axis in range(len(shape)) if axis not in gone]
+    node.carry(kept, range(len(kept)))
 
 
 @channel_rule("Unsqueeze", result=Result.VIEW, carries=True)
 def unsqueeze(node: NodeContext) -> None:
     """Axes of size 1 appear."""
-    x, y = node.input(0), node.output()
-    new = _axes(node, node.rank(y)) or set()
-    kept = [axis for axis in range(node.rank(y)) if axis not in new]
-    for axis, place in enumerate(kept):
-        node.link(node.axis(x, axis), node.axis(y, place))
+    rank = node.rank(node.output())
+    new = _axes(node, rank)
+    kept = [axis for axis in range(rank) if axis not in new]
+    node.carry(range(len(kept)), kept)
 
 
 @channel_rule("Transpose", carries=True)
