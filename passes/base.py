@@ -12,24 +12,13 @@ from onnxfold.report import PassRecord
 
 @dataclass(frozen=True)
 class PassResult:
-    """Outcome of a pass.
+    """Outcome of a pass."""
 
-    Parameters
-    ----------
-    modified : bool
-        Whether the graph or a weight changed. Running the pass again must then give False.
-    copies : mapping of str to str
-        Initializers that the pass made as copies of others, with the names of these.
-    records : tuple of PassRecord
-        Outcomes of inner passes.
-    reasons : mapping of str to str
-        Why nodes stay that a rewrite is for, by their keys.
-    """
-
-    modified: bool
+    modified: bool  # Whether the graph or a weight changed. Running the pass again must then give False.
+    #: Initializers that the pass made as copies of others, with the names of these.
     copies: Mapping[str, str] = field(default_factory=dict)
-    records: tuple[PassRecord, ...] = field(default=())
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    records: tuple[PassRecord, ...] = field(default=())  # outcomes of inner passes
+    reasons: Mapping[str, str] = field(default_factory=dict)  # why nodes stay that a rewrite is for, by their keys
 
 
 @dataclass(frozen=True)

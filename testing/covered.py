@@ -26,7 +26,7 @@ def covered(path: Path, words: int) -> float:
     found = inspect_model(path)
     view = load(path)
     NORMALIZE(view)
-    held = {r.axis.split("'")[1] for r in found.refusals if "input 'past" in r.reason}
+    held = {r.weight for r in found.refusals if "input 'past" in r.reason}
     sides: dict[tuple[str, Role], float] = defaultdict(float)
     # What a product that is cut in two has between its factors is no channel of the file.
     plain = [group for group in found.groups if not group.is_between_factors]

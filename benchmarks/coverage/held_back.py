@@ -23,7 +23,7 @@ def held_back(
     for weight in linear_weights(view):
         free = 1.0 - max(covered.get((weight, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
         if free > 1e-9:
-            why = [f"{r.axis.split(' ')[0]}: {general(r.reason)}" for r in found.refusals if f"'{weight}'" in r.axis]
+            why = [f"{r.axis.split(' ')[0]}: {general(r.reason)}" for r in found.refusals if r.weight == weight]
             ops = "/".join(sorted({n.op_type for n in view.consumers(weight)}))
             text = "; ".join(dict.fromkeys(why)) or "no refusal given"
             shares[f"{ops} weight, {text}"] += free * view.weight_size(weight) / max(found.share.weights, 1)  # type: ignore[assignment]

@@ -95,7 +95,7 @@ def _inspect(row: Row, case: Case, path: Path) -> None:
     recurrent = [i for n in view.nodes if n.op_type in RECURRENT for i in n.input[1:3]]
     stay = {i for i in recurrent if parts[i, Role.PRODUCER] < 1.0}
     if stay:
-        why = dict.fromkeys(general(r.reason) for r in found.refusals if any(f"'{i}'" in r.axis for i in stay))
+        why = dict.fromkeys(general(r.reason) for r in found.refusals if r.weight in stay)
         row.notes.append(f"{len(stay)} of {len(recurrent)} recurrent weights stay: {'; '.join(why)}")
 
 

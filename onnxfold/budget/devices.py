@@ -47,56 +47,37 @@ _EXPECTED: Mapping[Any, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """The processor of a board.
+    """The processor of a board."""
 
-    Parameters
-    ----------
-    core : str
-        Processor core.
-    cores, clock_hz : int
-        Number of cores, and their highest clock in Hz.
-    fpu : {'none', 'single', 'double'}
-        Widest floating-point type computed in hardware.
-    cycles_per_instruction : mapping of str to (float, float)
-        Lowest and highest cycles per instruction of generated scalar C, by ONNX operator; 'other' stands for those that
-        are not named. Empty where nothing is known: then there are no estimates of latency.
-    emulated_core : str
-        Core whose instructions an emulator counts as this board would execute them, e.g. 'cortex-m4f'; empty if there
-        is none, and estimates rest on another core's instructions.
-    """
-
-    core: str
+    core: str  # processor core
+    #: Number of cores, and their highest clock in Hz.
     cores: int
     clock_hz: int
-    fpu: str
+    fpu: str  # widest floating-point type computed in hardware
+    #: Lowest and highest cycles per instruction of generated scalar C, by ONNX operator; 'other' stands for those that
+    #: are not named. Empty where nothing is known: then there are no estimates of latency.
     cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: Core whose instructions an emulator counts as this board would execute them, e.g. 'cortex-m4f'; empty if there is
+    #: none, and estimates rest on another core's instructions.
     emulated_core: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardMemory:
-    """The memories of a board, and what they leave to a model.
+    """The memories of a board, and what they leave to a model."""
 
-    Parameters
-    ----------
-    flash_bytes, ram_bytes, psram_bytes : int
-        Memories as in the data sheet.
-    usable_flash_fraction, usable_ram_fraction, usable_psram_fraction : float
-        Part of each that an application may use, in [0, 1].
-    runtime_flash_bytes, runtime_ram_bytes : int
-        What system and inference runtime take of that, without the runtime's arena and without the stack.
-    stack_bytes : int
-        Stack of what runs the model, where that lies in the RAM that is counted; by default that of our firmware.
-    """
-
+    #: Memories as in the data sheet.
     flash_bytes: int
     ram_bytes: int
     psram_bytes: int
+    #: Part of each that an application may use, in [0, 1].
     usable_flash_fraction: float
     usable_ram_fraction: float
     usable_psram_fraction: float
+    #: What system and inference runtime take of that, without the runtime's arena and without the stack.
     runtime_flash_bytes: int
     runtime_ram_bytes: int
+    #: Stack of what runs the model, where that lies in the RAM that is counted; by default that of our firmware.
     stack_bytes: int = 8192
 
     @property
@@ -122,31 +103,17 @@ class BoardMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceProfile(BoardMemory, Processor):
-    """A board: its processor, its memories, and what it is called.
+    """A board: its processor, its memories, and what it is called."""
 
-    Parameters
-    ----------
-    name, title : str
-        Short name, and the name in tables.
-    sources : mapping of str to str
-        Where each figure comes from, in words.
-    aliases : tuple of str
-        Other names of the board.
-    kind : {'microcontroller', 'linux'}
-        Whether a model is linked into a firmware, or is a file that a process on Linux runs.
-    edge_impulse_device : str
-        Name of the board in Edge Impulse's list of devices; empty if it has none.
-    latency_table : str
-        Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
-        table in it is of one network. Empty if there is none.
-    """
-
+    #: Short name, and the name in tables.
     name: str
     title: str
-    sources: Mapping[str, str]
-    aliases: tuple[str, ...] = ()
-    kind: str = MICROCONTROLLER
-    edge_impulse_device: str = ""
+    sources: Mapping[str, str]  # where each figure comes from, in words
+    aliases: tuple[str, ...] = ()  # other names of the board
+    kind: str = MICROCONTROLLER  # whether a model is linked into a firmware, or is a file that a process on Linux runs
+    edge_impulse_device: str = ""  # name of the board in Edge Impulse's list of devices; empty if it has none
+    #: Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
+    #: table in it is of one network. Empty if there is none.
     latency_table: str = ""
 
 
@@ -156,18 +123,7 @@ def known_devices() -> tuple[str, ...]:
 
 
 def load_device(name_or_path: str | Path) -> DeviceProfile:
-    """Return the profile of a board.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A known name or alias, or the path of a TOML file.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such board or file, or the file is not a profile.
-    """
+    """Return the profile of a board, by a known name or alias, or by the path of a TOML file."""
     if str(name_or_path).endswith(".toml"):
         path = checks.path("device", name_or_path)
         profile = _profile(path.stem, _content(path), f"'{path}'")

@@ -46,37 +46,23 @@ def shares_of_error(groups: Sequence[FoldGroup]) -> list[float]:
 
 @dataclass(frozen=True)
 class Objective:
-    """A row.
+    """A row."""
 
-    Parameters
-    ----------
-    name : str
-        As in `--objective`.
-    cost : callable, optional
-        Takes the graphs, returns what running them costs as a function of the widths; None where only the budgets
-        matter.
-    share : float
-        Of that cost, allocation tries to remove this much of the fraction of the weights that it removes.
-    up_to : float
-        That fraction of the weights counts up to here: of more weights, no more of that cost goes along.
-    price : float
-        A fraction of that cost may add this many times the error that the same fraction of the weights adds at most.
-    added_error : float
-        For the sake of that cost the sum of the relative errors of all groups may become larger by this much.
-    largest_cut : float
-        The most of a group that a step may take for the sake of that cost: narrow groups lose too much at once.
-    needs_table : bool
-        Whether the cost takes a table of latencies, too.
-    """
-
-    name: str
+    name: str  # as in `--objective`
+    #: Takes the graphs, returns what running them costs as a function of the widths; None where only the budgets
+    #: matter.
     cost: Callable[..., Cost] | None = None
+    #: Of that cost, allocation tries to remove this much of the fraction of the weights that it removes.
     share: float = 0.0
+    #: That fraction of the weights counts up to here: of more weights, no more of that cost goes along.
     up_to: float = 1.0
+    #: A fraction of that cost may add this many times the error that the same fraction of the weights adds at most.
     price: float = inf
+    #: For the sake of that cost the sum of the relative errors of all groups may become larger by this much.
     added_error: float = inf
+    #: The most of a group that a step may take for the sake of that cost: narrow groups lose too much at once.
     largest_cut: float = 1.0
-    needs_table: bool = False
+    needs_table: bool = False  # whether the cost takes a table of latencies, too
 
 
 OBJECTIVES: Mapping[str, Objective] = {
@@ -91,41 +77,25 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def find_objective(name: str) -> Objective:
-    """Return a row of :data:`OBJECTIVES`.
-
-    Raises
-    ------
-    ConfigError
-        If there is none of this name.
-    """
+    """Return a row of :data:`OBJECTIVES`."""
     return OBJECTIVES[choice("objective", name, list(OBJECTIVES))]
 
 
 @dataclass(frozen=True, eq=False)
 class Tradeoff:
-    """The cost of running beside the weights, along a path of ever narrower widths.
+    """The cost of running beside the weights, along a path of ever narrower widths."""
 
-    Parameters
-    ----------
-    weights, running : Cost
-        Weights, and what running costs.
-    share, up_to, price, added_error, largest_cut : float
-        As in :class:`Objective`.
-    whole : tuple of int
-        Both costs at full widths.
-    shares_of_error : sequence of float
-        What the error of every group counts.
-    """
-
+    #: Weights, and what running costs.
     weights: Cost
     running: Cost
+    #: As in :class:`Objective`.
     share: float
     up_to: float
     price: float
     added_error: float
     largest_cut: float
-    whole: tuple[int, int]
-    shares_of_error: Sequence[float]
+    whole: tuple[int, int]  # both costs at full widths
+    shares_of_error: Sequence[float]  # what the error of every group counts
 
     @classmethod
     def of(
@@ -133,19 +103,7 @@ class Tradeoff:
     ) -> "Tradeoff | None":
         """Return the trade-off of an objective; None where only the budgets matter.
 
-        Parameters
-        ----------
-        objective : Objective
-            The row.
-        graphs, groups : sequence
-            The graphs, and all their groups.
-        table : mapping, optional
-            The table of latencies, as plain values, for a row that needs one.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the model does not tell the sizes that the cost needs.
+        `table` holds latencies, as plain values, for an objective that needs them.
         """
         if objective.cost is None:
             return None
@@ -158,13 +116,7 @@ class Tradeoff:
         return cls(weights, running, *limits, whole, shares)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
-        """Return by how much more of the running cost is removed than the share asks for; negative where it is less.
-
-        Parameters
-        ----------
-        weights, running : ndarray of shape (m,)
-            Both costs of m choices of widths.
-        """
+        """Return by how much more of the running cost is removed than the share asks for, of m choices of widths."""
         removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
         lead: Matrix = removed[1] - self.share * np.minimum(removed[0], self.up_to)
         return lead

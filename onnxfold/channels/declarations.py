@@ -22,22 +22,13 @@ MAX_WIDTH = 1 << 23
 
 @dataclass(frozen=True, order=True)
 class Axis:
-    """One axis of one tensor.
-
-    Parameters
-    ----------
-    tensor : str
-        Tensor name.
-    axis : int
-        Non-negative axis number.
-    blocks : int
-        Above 1 for a weight whose axis 0 holds `blocks` groups (grouped Conv): position
-        ``j * shape[axis] + t`` is entry `t` of `axis` inside the j-th group of axis 0. For an activation, whose axis
-        in front holds `blocks` groups of channels (of a GroupNormalization), likewise.
-    """
+    """One axis of one tensor."""
 
     tensor: str
-    axis: int
+    axis: int  # not negative
+    #: Above 1 for a weight whose axis 0 holds `blocks` groups (grouped Conv): position ``j * shape[axis] + t`` is entry
+    #: `t` of `axis` inside the j-th group of axis 0. For an activation, whose axis in front holds `blocks` groups of
+    #: channels (of a GroupNormalization), likewise.
     blocks: int = 1
 
 
@@ -158,35 +149,16 @@ class Norm:
 
     Beside this, a rule blocks these axes. Where they hold all channels of a stream that may be rotated, the blocks are
     lifted: an orthonormal basis leaves lengths as they are, and scales go into what reads the result.
-
-    Parameters
-    ----------
-    sources : tuple of Axis
-        The axis of everything that is added up, and of the sum where it is a result, too.
-    result : Axis
-        The same axis of the result.
-    node : str
-        First output of the node.
-    scale : Axis
-        The axis of a weight with a factor per channel.
-    shift : Axis, optional
-        Likewise, of what is added to the result.
-    bias : Axis, optional
-        Likewise, of what is added to the sources.
-    centred : bool
-        Whether the mean over the axis is subtracted first.
-    width : int
-        Length of the axis.
     """
 
-    sources: tuple[Axis, ...]
-    result: Axis
-    node: str
-    scale: Axis
-    shift: Axis | None = None
-    bias: Axis | None = None
-    centred: bool = False
-    width: int = 0
+    sources: tuple[Axis, ...]  # the axis of everything that is added up, and of the sum where it is a result, too
+    result: Axis  # the same axis of the result
+    node: str  # first output of the node
+    scale: Axis  # the axis of a weight with a factor per channel
+    shift: Axis | None = None  # likewise, of what is added to the result
+    bias: Axis | None = None  # likewise, of what is added to the sources
+    centred: bool = False  # whether the mean over the axis is subtracted first
+    width: int = 0  # length of the axis
 
     @property
     def axis(self) -> Axis:

@@ -15,21 +15,12 @@ from onnxfold.report import Refusal
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A weight axis that belongs to a group.
+    """A weight axis that belongs to a group."""
 
-    Parameters
-    ----------
-    axis : Axis
-        The weight axis.
-    positions : ndarray of shape (n_units, r)
-        Where each unit lies on the axis; r > 1 after a Flatten or with a depthwise multiplier.
-    uses : tuple of Use
-        The nodes that use the weight this way.
-    """
-
-    axis: Axis
+    axis: Axis  # the weight axis
+    #: Where each unit lies on the axis, shape (n_units, r); r > 1 after a Flatten or with a depthwise multiplier.
     positions: Positions
-    uses: tuple[Use, ...]
+    uses: tuple[Use, ...]  # the nodes that use the weight this way
 
     @property
     def role(self) -> Role:
@@ -39,22 +30,13 @@ class Member:
 
 @dataclass(frozen=True)
 class ScaledNorm:
-    """A norm over all channels of a group that may be rotated, whose scale can go into what reads its result.
+    """A norm over all channels of a group that may be rotated, whose scale can go into what reads its result."""
 
-    Parameters
-    ----------
-    scale, shift : str
-        Weights with a factor, and what is added, per channel; `shift` is '' where nothing is.
-    readers : tuple of Axis
-        The weight axes that consume its result.
-    centred : bool
-        Whether it subtracts the mean of all channels.
-    """
-
+    #: Weights with a factor, and what is added, per channel; `shift` is '' where nothing is.
     scale: str
     shift: str
-    readers: tuple[Axis, ...]
-    centred: bool = False
+    readers: tuple[Axis, ...]  # the weight axes that consume its result
+    centred: bool = False  # whether it subtracts the mean of all channels
 
 
 class Allowed(Enum):
@@ -92,39 +74,18 @@ NO_RULES, NO_SEAM = WidthRules(), Seam()
 
 @dataclass(frozen=True, eq=False)
 class FoldGroup:
-    """Channels that may be merged with each other, and every place where they occur.
+    """Channels that may be merged with each other, and every place where they occur."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the first producing node.
-    size : int
-        Number of units (channels) n.
-    members : tuple of Member
-        Weight axes, in the order of the graph.
-    tensors : mapping of Axis to ndarray of shape (n_units, r)
-        Positions on the axes of activations.
-    nodes : tuple of str
-        Names of the nodes whose weights belong to the group.
-    rules : WidthRules
-        What its widths have to satisfy.
-    allowed : Allowed
-        What its channels may become.
-    norms : tuple of ScaledNorm
-        The norms over its channels; it is a residual stream then, and channels are rotated only.
-    seam : Seam
-        What a seam adds, whose channels they are.
-    """
-
-    name: str
-    size: int
-    members: tuple[Member, ...]
-    tensors: Mapping[Axis, Positions]
-    nodes: tuple[str, ...] = ()
-    rules: WidthRules = NO_RULES
-    allowed: Allowed = Allowed.MEAN
+    name: str  # name of the first producing node
+    size: int  # number of units (channels) n
+    members: tuple[Member, ...]  # weight axes, in the order of the graph
+    tensors: Mapping[Axis, Positions]  # where they lie on axes of activations, shape (n_units, r)
+    nodes: tuple[str, ...] = ()  # names of the nodes whose weights belong to the group
+    rules: WidthRules = NO_RULES  # what its widths have to satisfy
+    allowed: Allowed = Allowed.MEAN  # what its channels may become
+    #: The norms over its channels; it is a residual stream then, and channels are rotated only.
     norms: tuple[ScaledNorm, ...] = ()
-    seam: Seam = NO_SEAM
+    seam: Seam = NO_SEAM  # what a seam adds, whose channels they are
 
     @property
     def blocks(self) -> npt.NDArray[np.int64] | None:

@@ -374,6 +374,7 @@ def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: _Blocked, 
         reason=place + why.reason,
         weights=round(view.weight_size(axis.tensor) * part),
         kind=why.kind,
+        weight=axis.tensor,
     )
 
 

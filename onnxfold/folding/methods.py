@@ -49,21 +49,12 @@ WHOLE_DEPTH = Depth()
 
 @dataclass(frozen=True)
 class RowUnits:
-    """The units that rows are merged in.
+    """The units that rows are merged in."""
 
-    Parameters
-    ----------
-    name : str
-        Name in the documentation.
-    passes : callable
-        Takes groups, returns the passes that bring their rows into these units.
-    keeps_deviation : bool
-        Whether the deviation of a BatchNormalization still says something about its row.
-    """
-
-    name: str
+    name: str  # name in the documentation
+    #: Takes groups, returns the passes that bring their rows into these units.
     passes: Callable[[tuple[FoldGroup, ...]], tuple[Pass, ...]]
-    keeps_deviation: bool = False
+    keeps_deviation: bool = False  # whether the deviation of a BatchNormalization still says something about its row
 
 
 STORED = RowUnits("as stored", lambda groups: (), keeps_deviation=True)
@@ -73,34 +64,19 @@ OUTPUT = RowUnits("scaled to what leaves their BatchNormalization", lambda g: (S
 
 @dataclass(frozen=True, eq=False)
 class RepairTask:
-    """The graph, the fold and the observation that a repair works on.
+    """The graph, the fold and the observation that a repair works on."""
 
-    Parameters
-    ----------
-    compared : GraphView
-        The graph before the merge, rows in the units of the repair, columns of exact duplicates added up.
-    matched : GraphView
-        The same, whose rows tell how alike channels are: of networks that are merged, with the columns of channels that
-        become one added up.
-    plan : FoldPlan
-        The fold.
-    observation : Observation, optional
-        The original on inputs; there for repairs that need inputs, and perhaps for others.
-    seed : int
-        Seed of everything random.
-    progress : callable
-        Called for every step.
-    refits : Refits, optional
-        Takes what a refit does to weights.
-    """
-
+    #: The graph before the merge, rows in the units of the repair, columns of exact duplicates added up.
     compared: GraphView
+    #: The same, whose rows tell how alike channels are: of networks that are merged, with the columns of channels that
+    #: become one added up.
     matched: GraphView
-    plan: FoldPlan
+    plan: FoldPlan  # the fold
+    #: The original on inputs; there for repairs that need inputs, and perhaps for others.
     observation: Observation | None = None
-    seed: int = 0
-    progress: Progress = silent
-    refits: Refits | None = None
+    seed: int = 0  # seed of everything random
+    progress: Progress = silent  # called for every step
+    refits: Refits | None = None  # takes what a refit does to weights
 
     @property
     def observed(self) -> Observation:
@@ -111,36 +87,19 @@ class RepairTask:
 
 @dataclass(frozen=True)
 class Repair:
-    """Repair of the activations after the merge: a row of the table.
+    """Repair of the activations after the merge: a row of the table."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the command line.
-    summary : str
-        One line for the documentation.
-    passes : callable
-        Takes a :class:`RepairTask`, returns the passes that run after the merge.
-    units : RowUnits
-        The units that rows are merged in.
-    needs_inputs : bool
-        Whether it runs the network.
-    needs_averages : bool
-        Whether it restores what averaging loses, and so goes with clusterings that average only.
-    adds_biases : bool
-        Whether it gives a bias to layers that have none, where their operator takes one.
-    adds_nodes : bool
-        Whether it may add nodes, as biases where an operator takes none. Its passes then run last: whatever looks at
-        both networks side by side takes them to have the same nodes.
-    """
-
-    name: str
-    summary: str
+    name: str  # name on the command line
+    summary: str  # one line for the documentation
+    #: Takes a :class:`RepairTask`, returns the passes that run after the merge.
     passes: Callable[[RepairTask], tuple[Pass, ...]]
-    units: RowUnits = NORMALISED
-    needs_inputs: bool = False
+    units: RowUnits = NORMALISED  # the units that rows are merged in
+    needs_inputs: bool = False  # whether it runs the network
+    #: Whether it restores what averaging loses, and so goes with clusterings that average only.
     needs_averages: bool = False
-    adds_biases: bool = False
+    adds_biases: bool = False  # whether it gives a bias to layers that have none, where their operator takes one
+    #: Whether it may add nodes, as biases where an operator takes none. Its passes then run last: whatever looks at
+    #: both networks side by side takes them to have the same nodes.
     adds_nodes: bool = False
 
 
@@ -182,40 +141,20 @@ STAND_IN_REPAIRS = ("approximate", "none")
 
 @dataclass(frozen=True)
 class Method:
-    """A composition.
+    """A composition."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the command line.
-    cluster : str
-        A row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`.
-    repair : str
-        A row of :data:`REPAIRS`.
-    inputs : str
-        What the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`.
-    summary : str
-        One line for the help text.
-    narrows : str
-        What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given
-        for them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
-    depth : Depth
-        The blocks that are folded unless a ratio is given for their groups.
-    adds_text : bool
-        Whether a model that continues texts reads, between those that a user gives, what it writes itself.
-    language : Method, optional
-        What the row is for language models, where that is something else.
-    """
-
-    name: str
-    cluster: str
-    repair: str
-    inputs: str
-    summary: str
+    name: str  # name on the command line
+    cluster: str  # a row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`
+    repair: str  # a row of :data:`REPAIRS`
+    inputs: str  # what the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`
+    summary: str  # one line for the help text
+    #: What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given for
+    #: them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
     narrows: Literal["groups", "streams", "depth"] = "groups"
-    depth: Depth = WHOLE_DEPTH
+    depth: Depth = WHOLE_DEPTH  # the blocks that are folded unless a ratio is given for their groups
+    #: Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     adds_text: bool = False
-    language: "Method | None" = None
+    language: "Method | None" = None  # what the row is for language models, where that is something else
 
     @property
     def drops_blocks(self) -> bool:
@@ -250,10 +189,7 @@ class Method:
     def whole(self, graphs: Sequence[Sequence[FoldGroup]]) -> tuple[list[int], str]:
         """Return the indices of the groups that keep their widths unless a ratio names them, and a note that says so.
 
-        Parameters
-        ----------
-        graphs : sequence of sequence of FoldGroup
-            The groups of every graph, the main graph first; they are numbered on.
+        Groups are numbered over all graphs, the main graph first.
         """
         groups = [group for graph_groups in graphs for group in graph_groups]
         if self.only_streams:
@@ -284,14 +220,8 @@ class Method:
     def possible(self, *, moments: bool, inputs: bool, rotates: bool = False) -> "Method":
         """Return the closest method that needs no more than is there; the only fallback.
 
-        Parameters
-        ----------
-        moments : bool
-            Whether it is known what the consumers of a group see.
-        inputs : bool
-            Whether the graph can be run.
-        rotates : bool
-            Whether the channels of the group are there to be rotated.
+        There may be `moments` of what the consumers of a group see, and `inputs` to run the graph; `rotates` says
+        whether the channels of the group are there to be rotated.
         """
         if rotates and self.rotates:
             return replace(self, cluster=ROTATION).possible(moments=moments, inputs=inputs)
@@ -346,11 +276,6 @@ def find_method(
     """Return a method by name, with another clustering or repair where one is given.
 
     `of_networks` says whether networks are merged, so that the clustering may ask which one a channel comes from.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such method, clustering or repair, or they do not go together.
     """
     if name not in METHODS:
         raise ConfigError(f"method '{name}' is unknown: choose one of {', '.join(METHODS)}")

@@ -7,16 +7,15 @@ import numpy as np
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.weight_matching import Partners
-from onnxfold.cluster.duplicates import find_duplicates, lossless_width
+from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.folding.after.lossless import exact_duplicates
 from onnxfold.folding.methods import Method, Repair
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
 from onnxfold.graph.tensors import Matrix
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.machine.threads import one_blas_thread
-from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import Diagnostics, GroupRecord, PassRecord
 
@@ -113,11 +112,9 @@ def prepare(
     """Prepare every graph of a model. Bodies are never run alone."""
     graphs = []
     for i, scope in enumerate(opened.scopes):
-        with one_blas_thread():
-            groups = scope.analysis.groups
-            if method.partitioner.averages and not opened.sources:
-                DeadToDuplicates(tuple(groups))(scope.analysed)
-            classes = find_duplicates(scope.analysed, groups, seed=seed)
+        groups = scope.analysis.groups
+        averages = method.partitioner.averages and not opened.sources
+        classes = exact_duplicates(scope.analysed, groups, averages=averages, seed=seed)
         # What is equal in a stream is no axis of its own; no channel of it is merged with another.
         duplicates = tuple(np.arange(g.size) if g.norms else c for g, c in zip(groups, classes, strict=True))
         shown = inputs if scope.body is None else None

@@ -159,12 +159,12 @@ def refusals_of_file(scopes: list[Scope]) -> list[Refusal]:
         names |= {node_name(view, node_key(n)): "" for name in added for n in view.consumers(name)}
     merged: dict[tuple[str, str], Refusal] = {}
     for refusal in all_refusals(scopes):
-        node = names.get(refusal.node, refusal.node)
-        kind, *rest = refusal.axis.split("'")
-        axis = "'".join([kind, weights.get(rest[0], rest[0]), *rest[1:]]) if rest else kind
-        if node:
-            before = merged.get((node, axis), replace(refusal, weights=0))
-            merged[node, axis] = replace(before, node=node, axis=axis, weights=before.weights + refusal.weights)
+        named = refusal.rename(names.get(refusal.node, refusal.node), weights.get(refusal.weight, refusal.weight))
+        if named.node:
+            before = merged.get((named.node, named.axis))
+            merged[named.node, named.axis] = (
+                named if before is None else replace(before, weights=before.weights + named.weights)
+            )
     return sorted(merged.values(), key=lambda r: -r.weights)
 
 

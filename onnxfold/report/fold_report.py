@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -50,6 +50,8 @@ class Refusal:
         Number of weights that stay for this reason.
     kind : RefusalKind
         What keeps it: the shape of the model's inputs and outputs, a norm over a residual stream, or an operator.
+    weight : str
+        The weight.
     """
 
     node: str
@@ -58,6 +60,12 @@ class Refusal:
     reason: str
     weights: int = 0
     kind: RefusalKind = RefusalKind.OPERATOR
+    weight: str = ""
+
+    def rename(self, node: str, weight: str) -> "Refusal":
+        """Return the same of a node and a weight with other names."""
+        axis = self.axis.replace(f"'{self.weight}'", f"'{weight}'")
+        return replace(self, node=node, axis=axis, weight=weight)
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,4 @@ NORMALIZE = Pipeline(
 
 def clean_up(copies: Mapping[str, str]) -> Pipeline:
     """Return the pipeline that runs after a fold."""
-    return Pipeline(
-        (
-            ShareInitializers(copies),
-            RemoveUnused(),
-        )
-    )
+    return Pipeline((ShareInitializers(copies), RemoveUnused()))

@@ -177,21 +177,11 @@ class ColumnMap:
 
 @dataclass(eq=False)
 class Refits:
-    """Changes of a repair to weights, by their names.
+    """Changes of a repair to weights, by their names."""
 
-    Attributes
-    ----------
-    columns : dict of str to ColumnMap
-        B.
-    taps : dict of str to ndarray
-        D, in the shape of the folded weight.
-    gains : dict of str to ndarray
-        g, in the order of the folded rows.
-    """
-
-    columns: dict[str, ColumnMap] = field(default_factory=dict)
-    taps: dict[str, Array] = field(default_factory=dict)
-    gains: dict[str, Matrix] = field(default_factory=dict)
+    columns: dict[str, ColumnMap] = field(default_factory=dict)  # B
+    taps: dict[str, Array] = field(default_factory=dict)  # D, in the shape of the folded weight
+    gains: dict[str, Matrix] = field(default_factory=dict)  # g, in the order of the folded rows
 
     def add_gain(self, weight: str, gain: Matrix) -> None:
         """Note that rows were scaled, perhaps again."""

@@ -50,7 +50,7 @@ def reasons(model: onnx.ModelProto) -> dict[str, str]:
     found = {}
     for refusal in inspect_model(model).refusals:
         if "it is the model's" not in refusal.reason:
-            tensor, axis = refusal.axis.split("'")[1], refusal.axis.rsplit("axis ", 1)[1].rstrip(")")
+            tensor, axis = refusal.weight, refusal.axis.rsplit("axis ", 1)[1].rstrip(")")
             found[f"{tensor}.{axis}"] = refusal.reason
     return found
 

@@ -9,6 +9,7 @@ from onnxfold.budget.costs.macs import model_size
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.duplicates import find_duplicates, lossless_width
+from onnxfold.cluster.partition import Labels
 from onnxfold.folding.scopes import Scope, copy_scopes
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import lazy_files
@@ -55,15 +56,21 @@ def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:
     return group.rules.tie is None and not group.norms and not any(group.matches(glob) for glob in keep)
 
 
+def exact_duplicates(view: GraphView, groups: list[FoldGroup], *, averages: bool = True, seed: int = 0) -> list[Labels]:
+    """Return the classes of exact duplicates; where channels are averaged, dead ones become some of them, in place."""
+    with one_blas_thread():
+        if averages:
+            DeadToDuplicates(tuple(groups))(view)
+        return find_duplicates(view, groups, seed=seed)
+
+
 def spare_weights(scopes: Sequence[Scope]) -> int:
     """Return how many weights belong to channels that are dead, or exact duplicates of others."""
     copies = copy_scopes(list(scopes))
     graphs = [(scope.analysed, scope.analysis.groups) for scope in copies]
     widths = []
     for view, groups in graphs:
-        DeadToDuplicates(tuple(groups))(view)
-        with one_blas_thread():
-            classes = find_duplicates(view, groups)
+        classes = exact_duplicates(view, groups)
         least = [lossless_width(c, g.blocks) for c, g in zip(classes, groups, strict=True)]
         widths += [
             width if may_shrink(group) and not group.seam.spare else group.size
