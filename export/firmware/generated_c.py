@@ -28,7 +28,7 @@ from onnxfold.machine.python import python
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
-from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
+from onnxfold.passes.normalize.shapes import FreezeReshapes
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
 
 PACKAGE = "emx-onnx-cgen"

@@ -7,8 +7,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from onnxfold.budget.costs.flash import count_flash
-from onnxfold.budget.costs.ram import count_ram
+from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.budget.costs.weights import BatchOfOne
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device, misfit
 from onnxfold.errors import ConfigError, ExportError, UnsupportedModelError

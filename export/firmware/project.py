@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, TypedDict, Unpack
 
-from onnxfold.budget.costs.flash import count_flash
+from onnxfold.budget.costs.memory import count_flash
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device
 from onnxfold.config import NOTHING, checks
 from onnxfold.config.checks import known_keywords, takes_keywords

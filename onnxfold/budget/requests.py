@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxfold.budget.costs.flash import FlashCost
 from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.macs import MacsCost
-from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.memory import FlashCost, RamCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.errors import BudgetError, ConfigError
 from onnxfold.report import milliseconds

@@ -65,7 +65,7 @@ class Seam:
 
     spare: tuple[str, ...] = ()  # weights that are identity matrices, and not needed while the group is whole
     widest: int = 0  # the largest width below its own that makes the weights fewer; 0 where any does
-    #: Whether it begins with a table that some ids find zeros in, as :mod:`passes.seams.split_lookups` writes it.
+    #: Whether it begins with a table that some ids find zeros in, as :mod:`passes.seams.tables` writes it.
     of_some_rows: bool = False
 
 

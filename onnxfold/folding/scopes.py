@@ -15,10 +15,8 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.seams.factor_queries import FactorQueries, SplitProjections
-from onnxfold.passes.seams.factor_tables import FactorTables
-from onnxfold.passes.seams.factor_ties import FactorTies
-from onnxfold.passes.seams.split_lookups import SplitLookups
-from onnxfold.passes.seams.split_tables import SplitTables, readers_of
+from onnxfold.passes.seams.tables import FactorTables, SplitLookups
+from onnxfold.passes.seams.tied_tables import FactorTies, SplitTables, readers_of
 from onnxfold.report import PassRecord, Refusal, RefusalKind
 
 #: More than any network has that somebody trained; each takes milliseconds.

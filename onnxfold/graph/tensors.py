@@ -162,7 +162,30 @@ def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class DerivedTensor(LazyTensor):
+class ComputedTensor(LazyTensor):
+    """A weight that no file of the model holds as it is; :meth:`load` makes its values."""
+
+    @property
+    def is_edited(self) -> bool:
+        """It is."""
+        return True
+
+    def mapped(self) -> Array:
+        """Return the values, all in memory."""
+        return self.load()
+
+    def pieces(self, elements: int) -> Iterator[Array]:
+        """Yield the values in order, flat, so many at a time."""
+        values = self.load().reshape(-1)
+        yield from (values[start : start + elements] for start in range(0, values.size, elements))
+
+    def copy_to(self, target: IO[bytes]) -> None:
+        """Append the values to an open file."""
+        target.write(np.ascontiguousarray(self.load()).reshape(-1).view(np.uint8).data)  # says why it fails, if it does
+
+
+@dataclass(frozen=True)
+class DerivedTensor(ComputedTensor):
     """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
 
     Its proto says where the source lies, if in a file of the model, and has the shape and the type of the result.
@@ -186,24 +209,6 @@ class DerivedTensor(LazyTensor):
     def load(self) -> Array:
         """Return the values; raises what reading the source raises."""
         return self.compute(self.source.load())
-
-    def mapped(self) -> Array:
-        """Return the values, which are computed and thus all in memory."""
-        return self.load()
-
-    def pieces(self, elements: int) -> Iterator[Array]:
-        """Yield the values in order, flat, so many at a time."""
-        values = self.load().reshape(-1)
-        yield from (values[start : start + elements] for start in range(0, values.size, elements))
-
-    @property
-    def is_edited(self) -> bool:
-        """It is computed."""
-        return True
-
-    def copy_to(self, target: IO[bytes]) -> None:
-        """Append the values to an open file."""
-        target.write(np.ascontiguousarray(self.load()).reshape(-1).view(np.uint8).data)  # says why it fails, if it does
 
 
 #: A weight as graphs hold it: read on first use, or edited.

@@ -8,8 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from onnxfold.budget.costs.flash import count_flash
-from onnxfold.budget.costs.ram import count_ram
+from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
 from onnxfold.errors import ExportError, UnsupportedModelError
 from onnxfold.export.api import export_model

@@ -8,7 +8,7 @@ so s scales the rows of W that make a channel, and the bias changes. In float64,
 """
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto, TensorProto
@@ -16,37 +16,9 @@ from onnx import NodeProto, TensorProto
 from onnxfold.channels.layers import batch_norm
 from onnxfold.graph.nodes import attr_float, attr_int, rewritten
 from onnxfold.graph.patterns import Match, Mismatch, chain
-from onnxfold.graph.tensors import Array, LazyTensor, to_proto
+from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.rewrite import Rewrite
-
-
-@dataclass(frozen=True)
-class ScaledWeight(LazyTensor):
-    """A weight whose positions along one axis are scaled when it is read."""
-
-    base: LazyTensor | Array | None = None  # the weight as it is stored
-    factors: Any = None  # shape that broadcasts against the weight, float64
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Dimensions."""
-        assert self.base is not None
-        return tuple(self.base.shape)
-
-    @property
-    def is_external(self) -> bool:
-        """Values come from the base, wherever that is."""
-        return False
-
-    def load(self) -> Array:
-        """Return the scaled values, in the stored type."""
-        assert self.base is not None
-        values = self.base.load() if isinstance(self.base, LazyTensor) else self.base
-        scaled = np.empty_like(values)
-        # In float64, but piece by piece: no float64 copy of the whole weight.
-        np.multiply(values, self.factors, out=scaled, casting="unsafe")
-        return scaled
 
 
 @dataclass(frozen=True)
@@ -108,7 +80,14 @@ def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _scale_weight(view: GraphView, weight: str, factors: Array) -> str:
-    name = view.fresh_name(f"{weight}_scaled")
-    stub = to_proto("", np.zeros(0, np.float32))  # without the weight's name it is never written in its place
-    view.put_weights({name: ScaledWeight(stub, base=view.weights[weight], factors=factors)})
+    """Return the name of a weight that is scaled, when it is read if the one that it is made of is."""
+    name, old, scale = view.fresh_name(f"{weight}_scaled"), view.weights[weight], partial(_scaled, factors)
+    view.put_weights({name: DerivedTensor.of(old, old.shape, scale) if isinstance(old, LazyTensor) else scale(old)})
     return name
+
+
+def _scaled(factors: Array, values: Array) -> Array:
+    """Return scaled values, in their type; in float64, but piece by piece: there is no float64 copy of all of them."""
+    scaled = np.empty_like(values)
+    np.multiply(values, factors, out=scaled, casting="unsafe")
+    return scaled

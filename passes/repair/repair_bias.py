@@ -32,7 +32,7 @@ from onnxfold.graph.run.node_runner import NodeRunner, add_behind
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.merge.axis_map import axis_map
+from onnxfold.passes.merge.fold_channels import axis_map
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.moments import ChannelMoments

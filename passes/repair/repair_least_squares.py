@@ -14,7 +14,7 @@ Every gate computes W x_t + R h_(t-1) + b from an input x and the operator's own
 compensated like those of any consumer. Those of R read what the same operator writes, so what stands in the place of
 h is not known before R is: at first h' = P h, as if the merged network followed the original at every step, and then
 what the folded operator writes with the R that this gives. R becomes R B, with B by the formula of
-:mod:`onnxfold.passes.repair.least_squares`.
+:mod:`onnxfold.passes.repair.compensate`.
 
 What the means of x and h lack, W (E x - B E x') and R (E h - B E h'), is added to the bias of either.
 """

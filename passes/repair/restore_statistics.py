@@ -40,7 +40,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.merge.axis_map import AxisMap
+from onnxfold.passes.merge.fold_channels import AxisMap
 from onnxfold.passes.repair.side_by_side import Refits, SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments

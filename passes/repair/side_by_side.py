@@ -25,7 +25,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
-from onnxfold.passes.merge.axis_map import AxisMap, axis_map
+from onnxfold.passes.merge.fold_channels import AxisMap, axis_map
 from onnxfold.progress import Progress
 from onnxfold.statistics.activations import Activations, Batches, reads
 from onnxfold.statistics.observe import Observation, match_statistics

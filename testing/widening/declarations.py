@@ -12,8 +12,8 @@ from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Count, Select
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.passes.normalize.shapes import LearnShapes
 from testing.widening.axes import Array, WideAxis
 
 Layout = Callable[[str, int, int], WideAxis]

@@ -31,7 +31,7 @@ def test_the_formula_is_the_peak_of_activations_of_such_a_network() -> None:
     """Convolution and pooling of LeNet5-2x's first layer, counted on the bundled model."""
     from importlib.resources import as_file, files
 
-    from onnxfold.budget.costs.ram import count_ram
+    from onnxfold.budget.costs.memory import count_ram
 
     with as_file(files("onnxfold.data") / "lenet5_2x.onnx") as path:
         counted = count_ram(load(path))

@@ -4,10 +4,9 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold.budget.costs.flash import FlashCost, count_flash
 from onnxfold.budget.costs.lengths import Length, Product, ProductTable, SumCost
 from onnxfold.budget.costs.macs import MacsCost, count_macs
-from onnxfold.budget.costs.ram import RamCost, count_ram
+from onnxfold.budget.costs.memory import FlashCost, RamCost, count_flash, count_ram
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from testing.models import ALL_MODELS
 from tests.budget.folded import NAMES, folds, graphs_of, model

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold.budget.costs.flash import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
+from onnxfold.budget.costs.memory import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.graph.files.load import load
 from testing.models import chain_conv, mlp

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.macs import MacsCost, count_macs
-from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.memory import RamCost
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.inspection import measure

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxfold.budget.costs.ram import RamCost, count_ram
+from onnxfold.budget.costs.memory import RamCost, count_ram
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.graph_builder import GraphBuilder

@@ -16,8 +16,8 @@ from onnxfold.passes.join.networks import COMMON_FORM
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
 from onnxfold.passes.normalize.unneeded import EliminateIdentity
-from onnxfold.passes.seams.split_lookups import SplitLookups
-from onnxfold.passes.seams.split_tables import SplitTables
+from onnxfold.passes.seams.tables import SplitLookups
+from onnxfold.passes.seams.tied_tables import SplitTables
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
 from testing.rule_models.layers import with_initial_states

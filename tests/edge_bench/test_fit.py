@@ -7,8 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfold.budget.costs.flash import count_flash
-from onnxfold.budget.costs.ram import count_ram
+from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.edge_bench import fit as arena_module
 from onnxfold.edge_bench.fit import Arena, measure_arena, needs
 from onnxfold.edge_bench.job import prepare_job, write_tflite

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxfold.budget.costs.ram import count_ram
+from onnxfold.budget.costs.memory import count_ram
 from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.job import relative_error
 from onnxfold.errors import ConfigError, ExportError

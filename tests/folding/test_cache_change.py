@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.allocate import TiedWidths
 from onnxfold.budget.costs.macs import MacsCost
-from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.memory import RamCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.cli import cli
 from onnxfold.config import NOTHING

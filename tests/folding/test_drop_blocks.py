@@ -13,8 +13,7 @@ from onnx import helper, numpy_helper
 import onnxfold
 from onnxfold.config import NOTHING
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
-from onnxfold.folding.blocks.drop_blocks import drop_request
-from onnxfold.folding.blocks.droppable import droppable_blocks
+from onnxfold.folding.blocks.drop_blocks import drop_request, droppable_blocks
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.language.residual_branches import residual_blocks, residual_branches

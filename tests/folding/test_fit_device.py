@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfold.budget.costs.ram import count_ram
+from onnxfold.budget.costs.memory import count_ram
 from onnxfold.budget.devices import load_device, misfit
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.export.firmware import need as need_module

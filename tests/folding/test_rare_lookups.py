@@ -28,7 +28,7 @@ from onnxfold.inspection import inspect_model
 from onnxfold.language.lookups import RARE_ELSEWHERE, is_part, row_chances
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.seams.split_lookups import SplitLookups
+from onnxfold.passes.seams.tables import SplitLookups
 from testing.compare import relative_difference
 from testing.models import run
 

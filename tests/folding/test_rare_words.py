@@ -29,7 +29,7 @@ from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.seams.split_tables import SplitTables
+from onnxfold.passes.seams.tied_tables import SplitTables
 from onnxfold.statistics.observe import FitRules, Observing, observe
 from testing.compare import relative_difference
 from testing.models import run

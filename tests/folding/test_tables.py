@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.budget.costs.flash import FlashCost
 from onnxfold.budget.costs.macs import MacsCost, count_macs
+from onnxfold.budget.costs.memory import FlashCost
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
@@ -20,7 +20,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.seams.factor_tables import FactorTables
+from onnxfold.passes.seams.tables import FactorTables
 from testing.compare import relative_difference
 from testing.models import run
 

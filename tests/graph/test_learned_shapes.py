@@ -12,8 +12,8 @@ from onnxfold.export.fusion import PREPARE
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
-from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.passes.normalize.shapes import LearnShapes
 
 
 def _view(body: str, inputs: str, opset: int = 17) -> GraphView:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onnxfold.cluster.gram import rotate
-from onnxfold.passes.repair.least_squares import correction
+from onnxfold.passes.repair.compensate import correction
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments, CrossMoments, remove_mean
 
 Array = NDArray[Any]

@@ -8,9 +8,9 @@ stream as it is, as it does wherever streams are not asked for.
 
 Groups whose channels may be rotated: any orthonormal basis of them will do.
 
-Weights that are identity matrices are spare there: :mod:`passes.normalize.factor_tables` writes such a product behind a
-table, so that the table may become narrower than what reads it; :mod:`passes.normalize.factor_queries` writes one in
-front of a product. While the group is whole the identity computes nothing, and is not written into the folded graph.
+Weights that are identity matrices are spare there: a seam (:mod:`passes.seams`) writes such a product behind a table,
+so that the table may become narrower than what reads it, or in front of a product. While the group is whole the
+identity computes nothing, and is not written into the folded graph.
 """
 
 from collections import defaultdict

@@ -9,8 +9,7 @@ which take little time. The fold by the requested method comes last, and is chec
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onnxfold.budget.costs.flash import FlashCost
-from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.memory import FlashCost, RamCost
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, misfit
 from onnxfold.budget.requests import tightest
 from onnxfold.budget.width_request import WidthRequest, requested_limits

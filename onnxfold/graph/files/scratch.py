@@ -1,16 +1,14 @@
 """Edited weights of a model that is larger than memory: they wait in a temporary file until the model is written."""
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import IO
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfold.errors import ModelSaveError
-from onnxfold.graph.tensors import Array, LazyTensor, bits_per_element, elem_type_of
+from onnxfold.graph.tensors import Array, ComputedTensor, LazyTensor, bits_per_element, elem_type_of
 
 #: Smaller weights stay in memory.
 _LEAST_BYTES = 1 << 20
@@ -49,32 +47,14 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class KeptTensor(LazyTensor):
+class KeptTensor(ComputedTensor):
     """An edited weight in a :class:`Scratch`."""
 
     scratch: Scratch = field(kw_only=True)
     offset: int = field(kw_only=True)
-
-    @property
-    def is_edited(self) -> bool:
-        """It is."""
-        return True
 
     def load(self) -> Array:
         """Return the values."""
         values = np.empty(self.shape, helper.tensor_dtype_to_np_dtype(self.elem_type))
         self.scratch.read(self.offset, values)
         return values
-
-    def mapped(self) -> Array:
-        """Return the values, all in memory."""
-        return self.load()
-
-    def pieces(self, elements: int) -> Iterator[Array]:
-        """Yield the values in order, flat, so many at a time."""
-        values = self.load().reshape(-1)
-        yield from (values[start : start + elements] for start in range(0, values.size, elements))
-
-    def copy_to(self, target: IO[bytes]) -> None:
-        """Append the values to an open file."""
-        target.write(self.load().reshape(-1).view(np.uint8).data)

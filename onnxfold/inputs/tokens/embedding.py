@@ -81,8 +81,7 @@ def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
 def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the tables that ids are looked up in as counted from a first one, with index and shape, rows first.
 
-    A table whose rare rows are tables of their own is several of them, see :mod:`passes.normalize.split_tables` and
-    :mod:`passes.normalize.split_lookups`.
+    A table whose rare rows are tables of their own is several of them, see :mod:`passes.seams`.
     """
     same, places, parts = {ids} - {""}, set[str](), dict[str, tuple[str, tuple[int, ...]]]()
     for node in nodes:  # in topological order

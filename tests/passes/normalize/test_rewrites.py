@@ -11,8 +11,8 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.base import Pass
 from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
-from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.passes.normalize.shapes import FreezeReshapes
 from onnxfold.passes.normalize.shared_weights import UnshareInitializers
 from onnxfold.passes.normalize.splits import WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import DropZeroBias, RemoveUnused

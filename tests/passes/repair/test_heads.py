@@ -11,7 +11,7 @@ from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.partition import mean_partition, select_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.files.load import load
-from onnxfold.passes.merge.axis_map import axis_map
+from onnxfold.passes.merge.fold_channels import axis_map
 from testing.compare import relative_difference
 from testing.models import run
 from testing.quick import quick_fold

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.channels.layers import linear
 from onnxfold.channels.operators import Window
 from onnxfold.graph.files.load import load
-from onnxfold.passes.repair.least_squares import correction, decode_samples, read_patches, ridge_regression
+from onnxfold.passes.repair.compensate import correction, decode_samples, read_patches, ridge_regression
 from onnxfold.statistics.moments import CrossMoments
 from testing.models import run
 
