@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.budget.costs.lengths import Cost, Integers, ProductTable, SumCost
+from onnxfold.budget.costs.lengths import Cost, Integers, SumCost, ranges
 from onnxfold.graph.tensors import Matrix
 
 #: Most numbers of a table of widths that are tried at once.
@@ -82,44 +82,20 @@ class _SparseMoves(SingleMoves):
         self._fixed, self._divisor = cost.fixed, cost.divisor
         self._widths = widths
         self._factors, self._index = table.factors, table.index
-        self._table = table
+        self._table, self._parts = table, table.parts_of_groups
         self._numerators = table.numerators(widths)
         self._values = self._products(np.arange(len(self._factors)))
         self._sum = self._fixed + int(self._values.sum())
-        self._pairs(table, len(widths))
-
-    def _pairs(self, table: ProductTable, count: int) -> None:
-        """List which group is in which product, sorted by group, and what a channel of it adds to each length."""
-        lengths, groups, positions = table.parts
-        order = np.lexsort((groups, lengths))
-        lengths, groups, positions = lengths[order], groups[order], positions[order]
-        self._length_start = np.searchsorted(lengths, np.arange(len(self._numerators) + 1))
-        product = np.repeat(np.arange(len(self._index)), self._index.shape[1])
-        entry, owner = _ranges(self._length_start, self._index.reshape(-1))
-        keys = np.unique(groups[entry] * max(len(self._index), 1) + product[owner])
-        self._pair_product = keys % max(len(self._index), 1)
-        pair_group = keys // max(len(self._index), 1)
-        self._group_start = np.searchsorted(pair_group, np.arange(count + 1))
-        known = lengths * count + groups
-        wanted = self._index[self._pair_product] * count + pair_group[:, None]
-        place = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-        self._adds = np.where(known[place] == wanted, positions[place], 0) if len(known) else np.zeros_like(wanted)
-        by_product = np.argsort(self._pair_product, kind="stable")
-        self._groups_of = pair_group[by_product]
-        self._product_start = np.searchsorted(self._pair_product[by_product], np.arange(len(self._index) + 1))
-        by_group = np.argsort(groups, kind="stable")
-        self._lengths_of, self._lengths_add = lengths[by_group], positions[by_group]
-        self._lengths_start = np.searchsorted(groups[by_group], np.arange(count + 1))
 
     @property
     def total(self) -> int:
         return self._sum // self._divisor
 
     def changes(self, groups: Integers, to: Integers) -> Integers:
-        pair, owner = _ranges(self._group_start, groups)
-        product = self._pair_product[pair]
+        pair, owner = ranges(self._parts.group_start, groups)
+        product = self._parts.pair_product[pair]
         step = (to - self._widths[groups])[owner]
-        lengths = self._numerators[self._index[product]] + self._adds[pair] * step[:, None]
+        lengths = self._numerators[self._index[product]] + self._parts.adds[pair] * step[:, None]
         new = self._factors[product] * self._table.count_lengths(lengths, self._index[product]).prod(axis=1)
         changes = np.zeros(len(groups), np.int64)
         np.add.at(changes, owner, new - self._values[product])
@@ -129,28 +105,20 @@ class _SparseMoves(SingleMoves):
         return (self._sum + changes) // self._divisor
 
     def take(self, group: int, to: int) -> Integers:
-        mine = slice(self._lengths_start[group], self._lengths_start[group + 1])
-        self._numerators[self._lengths_of[mine]] += self._lengths_add[mine] * (to - self._widths[group])
+        mine = slice(self._parts.lengths_start[group], self._parts.lengths_start[group + 1])
+        self._numerators[self._parts.lengths_of[mine]] += self._parts.lengths_add[mine] * (to - self._widths[group])
         self._widths[group] = to
-        touched = self._pair_product[self._group_start[group] : self._group_start[group + 1]]
+        touched = self._parts.pair_product[self._parts.group_start[group] : self._parts.group_start[group + 1]]
         fresh = self._products(touched)
         self._sum += int((fresh - self._values[touched]).sum())
         self._values[touched] = fresh
-        return np.unique(self._groups_of[_ranges(self._product_start, touched)[0]])
+        return np.unique(self._parts.groups_of[ranges(self._parts.product_start, touched)[0]])
 
     def _products(self, chosen: npt.NDArray[np.int64]) -> Integers:
         index = self._index[chosen]
         lengths = self._table.count_lengths(self._numerators[index], index)
         values: Integers = self._factors[chosen] * lengths.prod(axis=1)
         return values
-
-
-def _ranges(starts: Integers, chosen: Integers) -> tuple[Integers, Integers]:
-    """Return all entries of chosen rows, each row being ``starts[i]:starts[i + 1]``, and the number of the row."""
-    counts = starts[chosen + 1] - starts[chosen]
-    owner = np.repeat(np.arange(len(chosen)), counts)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return starts[chosen][owner] + within, owner
 
 
 class NextMoves:

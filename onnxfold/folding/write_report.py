@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -118,7 +119,13 @@ def write_report(
 def _versions(kind: str) -> dict[str, str]:
     """Return the versions of the libraries that decide the bytes of a result."""
     names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == INVERTED else [])]
-    return {"Python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+    return {"Python": platform.python_version(), **{name: _version(name) for name in names}}
+
+
+@cache
+def _version(library: str) -> str:
+    """Return the version of a library; its description is read once."""
+    return metadata.version(library)
 
 
 def _sha256(source: ModelLike) -> str:

@@ -1,10 +1,12 @@
 """An editable view of one model: nodes, names, shapes, and lazily read weights."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnxruntime import InferenceSession
 
 from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
@@ -13,6 +15,8 @@ from onnxfold.graph.tensors import Array, LazyTensor, Shape, TensorType, Weight,
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
 _IR_WITHOUT_LISTED_WEIGHTS = 4
+#: Types are kept for so many shapes of the inputs.
+_KEPT_TYPES = 8
 
 
 class GraphView:
@@ -46,9 +50,11 @@ class GraphView:
         self._weights = dict(weights)
         self._lent: dict[str, GraphView] = {}
         self._scratch: Scratch | None = None
+        #: Sessions that run nodes like those of this graph, which copies share; the last one used is the last.
+        self.node_sessions: OrderedDict[object, InferenceSession] = OrderedDict()
         self._input_shapes: dict[str, tuple[int, ...]] = {}
         self._learned: dict[str, TensorType] = {}
-        self._types: dict[str, TensorType] | None = None
+        self._types: dict[frozenset[tuple[str, tuple[int, ...]]], dict[str, TensorType]] = {}
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
         self._names: set[str] | None = None
@@ -135,7 +141,7 @@ class GraphView:
                     node.input[i] = renamed[name]
                     changed = True
         if changed:
-            self._types = self._consumers = None
+            self._types, self._consumers = {}, None
         return changed
 
     def fill_input(self, node: NodeProto, index: int, weight: str) -> None:
@@ -155,7 +161,8 @@ class GraphView:
         for attr in holder.attribute:
             if attr.name == attribute:
                 attr.g.CopyFrom(body)
-        self._types = self._consumers = self._names = None
+        self._types = {}
+        self._consumers = self._names = None
 
     # -- editing the model ---------------------------------------------------------------------
 
@@ -190,7 +197,7 @@ class GraphView:
         """Drop declared types that shape inference finds anew; they may be stale."""
         drop_inferable(self.model)
         self._learned = {}
-        self._types = None
+        self._types = {}
 
     @property
     def learned_types(self) -> Mapping[str, TensorType]:
@@ -202,7 +209,7 @@ class GraphView:
         new = any(self._learned.get(name) != kind for name, kind in types.items())
         self._learned.update(types)
         if new:
-            self._types = None
+            self._types = {}
         return new
 
     @property
@@ -213,7 +220,7 @@ class GraphView:
     def assume(self, input_shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Assume dimensions of graph inputs, in place of what was assumed before."""
         self._input_shapes = dict(input_shapes)
-        self._types = None
+        self._types = {}
 
     def fix_input_shapes(self, shapes: Mapping[str, Sequence[int | None]]) -> None:
         """Write dimensions of graph inputs into the model; None leaves one as it is. Nothing is assumed any more."""
@@ -233,7 +240,7 @@ class GraphView:
                     info.type.tensor_type.shape.dim[axis].dim_value = size
         for name, shape in self._input_shapes.items():
             self._input_shapes[name] = tuple(sizes.get(name, {}).get(axis, size) for axis, size in enumerate(shape))
-        self._types = None
+        self._types = {}
 
     # -- weights -------------------------------------------------------------------------------
 
@@ -267,7 +274,7 @@ class GraphView:
             values = values.astype(dtype, copy=False)
         self._weights[name] = self.held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
-            self._types = None
+            self._types = {}
 
     def add_weight(self, stem: str, values: Array) -> str:
         """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
@@ -292,7 +299,7 @@ class GraphView:
         """Add or replace initializers, as they are given."""
         self._weights.update(values)
         if values:
-            self._types = None
+            self._types = {}
 
     def rename_weights(self, new_name: Callable[[str], str]) -> None:
         """Give initializers other names, after those that read them were given these."""
@@ -373,14 +380,23 @@ class GraphView:
             return self.weight_type(tensor)
         return self._inferred().get(tensor, (0, (), ()))[0]
 
-    def _inferred(self) -> dict[str, TensorType]:
-        if self._types is None:
-            self._types = infer_types(self.model, self._weights, self._input_shapes, self._learned)
-        return self._types
+    def types_for(self, input_shapes: Mapping[str, Sequence[int]]) -> Mapping[str, TensorType]:
+        """Return the types of all tensors but weights, where inputs have these dimensions in place of assumed ones."""
+        shapes = {name: tuple(shape) for name, shape in {**self._input_shapes, **input_shapes}.items()}
+        key = frozenset(shapes.items())
+        if key not in self._types:
+            if len(self._types) == _KEPT_TYPES:
+                self._types.popitem()  # the first ones are asked for again and again
+            self._types[key] = infer_types(self.model, self._weights, shapes, self._learned)
+        return self._types[key]
+
+    def _inferred(self) -> Mapping[str, TensorType]:
+        return self.types_for({})
 
     def _forget(self) -> None:
         """Forget everything derived from the nodes."""
-        self._types = self._producers = self._consumers = self._names = None
+        self._types = {}
+        self._producers = self._consumers = self._names = None
 
     def copy(self) -> "GraphView":
         """Return an independent view; weights are shared until edited."""
@@ -391,5 +407,6 @@ class GraphView:
         view._learned = dict(self._learned)
         view._lent = dict(self._lent)
         view._scratch = self._scratch
-        view._types = self._types
+        view.node_sessions = self.node_sessions
+        view._types = dict(self._types)
         return view

@@ -18,7 +18,6 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.profiling import Kernel, profile_kernels
 from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.shapes.footprint import feed_shapes
-from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.interleaved import Clock, clock_for, open_timed, runs_of, time_interleaved
 
@@ -82,7 +81,7 @@ def profile_layers(
     del session
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
     kernels = profile_kernels(_mark_nodes(model), sample, threads=threads, runs=runs)
-    types = infer_types(view.model, view.weights, {**view.input_shapes, **feed_shapes(sample)}, view.learned_types)
+    types = view.types_for(feed_shapes(sample))
     layers = _layers(view, kernels, {name: tensor_type[1] for name, tensor_type in types.items()})
     return LatencyProfile(tuple(layers), whole.median(), whole.spread(), threads, runs)
 

@@ -18,9 +18,12 @@ from testing.models import ALL_MODELS
 def _derived(view: GraphView) -> dict[str, Any]:
     names = [*view.input_names, *view.weights, *(o for n in view.nodes for o in n.output)]
     names += [i for n in view.nodes for i in n.input]
+    larger = {name: (7, *(d or 1 for d in shape[1:])) for name in view.input_names if (shape := view.shape(name))}
+    types = view.types_for(larger)
     return {
         name: (
             view.shape(name),
+            types[name][:2] if name in types else None,
             view.elem_type(name),
             view.producer(name),
             [node_key(n) for n in view.consumers(name)],
@@ -86,7 +89,8 @@ def test_nothing_stale_is_told(edit: str) -> None:
 
 def test_every_way_to_edit_is_tried() -> None:
     reads = {"opset", "producer", "consumers", "is_weight", "holder", "weight", "weight_size", "float_weight_names",
-             "weight_type", "held", "fresh_name", "fresh_names", "shape", "symbols", "elem_type", "copy"}  # fmt: skip
+             "weight_type", "held", "fresh_name", "fresh_names", "shape", "symbols", "elem_type", "types_for",
+             "copy"}  # fmt: skip
     elsewhere = {"put_body", "lend_weights", "lend_to_copy", "end_lending"}  # see below
     elsewhere.add("learn")  # tells what shape inference does not find: tests/graph/test_learned_shapes.py
     elsewhere.add("use_scratch")  # says where weights wait: tests/graph/test_scratch.py

@@ -13,6 +13,7 @@ and many choices of widths are evaluated at once.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -40,6 +41,12 @@ class Tiling:
     aligned: int = 1  # lengths that are no multiple of this are not tiled, and each entry counts `untiled`
     tiled: int = 1  # what an entry counts within tiles and without them
     untiled: int = 1
+
+    def count(self, length: int) -> int:
+        """Return the count of a length; see :func:`tiled_counts`."""
+        if length < self.least:
+            return length * self.tiled
+        return length * self.untiled if length % self.aligned else -(-length // self.size) * self.size * self.tiled
 
 
 #: Every entry counts once.
@@ -69,7 +76,7 @@ class Length:
     @property
     def constant(self) -> int:
         """Count of the length without channels of any group."""
-        return int(tiled_counts(np.array([self.fixed // self.blocks], np.int64), tiling_table([self.tiling]))[0])
+        return self.tiling.count(self.fixed // self.blocks)
 
     @property
     def most(self) -> int:
@@ -160,9 +167,11 @@ class ProductTable:
         shape = (len(known), group_count)
         #: Numbers of a length, of a group in it, and its positions per channel.
         self.parts = rows, columns, values
+        self._group_count = group_count
         self._matrix = csr_array((values, (rows, columns)), shape=shape, dtype=np.int64)
         # Products with fewer lengths than others are filled up with a length of one, the last row.
         filled = [*known, Length(1)]
+        self.length_count = len(filled)
         self._fixed = np.array([length.fixed for length in filled], np.int64)
         self._blocks = np.array([length.blocks for length in filled], np.int64)
         self._divides = bool((self._blocks > 1).any())
@@ -173,6 +182,11 @@ class ProductTable:
         most = max((len(p.lengths) for p in products), default=0)
         index = [[number[n] for n in p.lengths] + [len(known)] * (most - len(p.lengths)) for p in products]
         self.index = np.array(index, np.int64).reshape(len(products), most)
+
+    @cached_property
+    def parts_of_groups(self) -> "GroupParts":
+        """The parts of every group in lengths and products."""
+        return GroupParts(self, self._group_count)
 
     def numerators(self, widths: Integers) -> Integers:
         """Return the lengths before their division, shape (n_lengths + 1, ...), for widths of shape (n_groups, ...).
@@ -194,6 +208,40 @@ class ProductTable:
         lengths = self.count_lengths(numerators, np.arange(len(numerators))[:, None])
         values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
         return values
+
+
+class GroupParts:
+    """Which group is in which product, pairs sorted by group, and what a channel of it adds to each length."""
+
+    def __init__(self, table: ProductTable, count: int) -> None:
+        lengths, groups, positions = table.parts
+        index, products = table.index, max(len(table.index), 1)
+        order = np.lexsort((groups, lengths))
+        lengths, groups, positions = lengths[order], groups[order], positions[order]
+        length_start = np.searchsorted(lengths, np.arange(table.length_count + 1))
+        product = np.repeat(np.arange(len(index)), index.shape[1])
+        entry, owner = ranges(length_start, index.reshape(-1))
+        keys = np.unique(groups[entry] * products + product[owner])
+        self.pair_product, pair_group = keys % products, keys // products
+        self.group_start = np.searchsorted(pair_group, np.arange(count + 1))
+        known = lengths * count + groups
+        wanted = index[self.pair_product] * count + pair_group[:, None]
+        place = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
+        self.adds = np.where(known[place] == wanted, positions[place], 0) if len(known) else np.zeros_like(wanted)
+        by_product = np.argsort(self.pair_product, kind="stable")
+        self.groups_of = pair_group[by_product]
+        self.product_start = np.searchsorted(self.pair_product[by_product], np.arange(len(index) + 1))
+        by_group = np.argsort(groups, kind="stable")
+        self.lengths_of, self.lengths_add = lengths[by_group], positions[by_group]
+        self.lengths_start = np.searchsorted(groups[by_group], np.arange(count + 1))
+
+
+def ranges(starts: Integers, chosen: Integers) -> tuple[Integers, Integers]:
+    """Return all entries of chosen rows, each row being ``starts[i]:starts[i + 1]``, and the number of the row."""
+    counts = starts[chosen + 1] - starts[chosen]
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return starts[chosen][owner] + within, owner
 
 
 class Cost(ABC):

@@ -1,5 +1,7 @@
 """The cost model of weights, and the shapes, nodes and graphs that all cost models count."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto
@@ -9,7 +11,6 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import open_bodies
 from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import captured_names, dequantized_tensors, scales, subgraphs
-from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, is_float
 from onnxfold.graph.view import GraphView
 
@@ -22,13 +23,12 @@ class BatchOfOne:
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
-        self._types: dict[str, TensorType] | None = None
+        self._types: Mapping[str, TensorType] | None = None
         shapes = {name: view.shape(name) for name in view.input_names}
         known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
         if any(shapes[name] != shape for name, shape in closed.items()):
-            sizes = {**view.input_shapes, **closed}
-            self._types = infer_types(view.model, view.weights, sizes, view.learned_types)  # type: ignore[arg-type]
+            self._types = view.types_for(closed)  # type: ignore[arg-type]
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor."""

@@ -1,6 +1,5 @@
 """Single operators in onnxruntime, and addends between them: for walks that read or change a network inside."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from itertools import count
 
@@ -25,13 +24,13 @@ _FED_OPERATORS = frozenset({"Add", "BatchNormalization", "Conv", "Div", "Mul", "
 #: and computes in blocks of channels: twice as fast. Below, and for 1x1 and grouped ones, reordering costs more.
 _PACKED_NUMBERS = 4096
 #: Sessions that are kept; each has threads of its own, all asleep but those of one.
-_KEPT = 8
+_KEPT = 16
 
 
 class NodeSessions:
     """Sessions of one-node models of a graph. Nodes that differ in nothing but names and weights share one.
 
-    Opening a session takes ten times as long as running a small node.
+    Opening a session takes ten times as long as running a small node: walks of copies of a graph share them, too.
 
     Attributes
     ----------
@@ -41,13 +40,15 @@ class NodeSessions:
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
-        self._kept: OrderedDict[tuple[object, ...], ort.InferenceSession] = OrderedDict()
+        self._kept = view.node_sessions
+        self._opsets = tuple((opset.domain, opset.version) for opset in view.model.opset_import)
         self.opened = 0
 
     def shared(self, node: NodeProto, feeds: Mapping[str, Array]) -> ort.InferenceSession:
         """Return a session for a node that reads nothing but `feeds`; it takes and gives values in the node's order."""
         alike = _drop_names(node)
-        key = (alike.SerializeToString(deterministic=True), *((v.dtype.str, np.ndim(v)) for v in feeds.values()))
+        kinds = tuple((v.dtype.str, np.ndim(v)) for v in feeds.values())
+        key = alike.SerializeToString(deterministic=True), kinds, self._opsets
         if key not in self._kept:
             names = dict.fromkeys(filter(None, alike.input))
             # What a session that stays has allocated would stay allocated.

@@ -9,7 +9,6 @@ from math import prod
 from onnx import GraphProto, NodeProto, helper
 
 from onnxfold.graph.nodes import captured_names, subgraphs
-from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.tensors import Array, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -39,7 +38,7 @@ class Footprint:
         """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
-        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned_types)
+        types = view.types_for({**closed, **view.input_shapes, **shapes})
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
