@@ -134,15 +134,12 @@ class GraphView:
 
     def rename_inputs(self, renamed: Mapping[str, str]) -> bool:
         """Let nodes read other tensors, outside of their bodies; return whether any reads another one."""
-        changed = False
-        for node in self.graph.node:
-            for i, name in enumerate(node.input):
-                if name in renamed:
-                    node.input[i] = renamed[name]
-                    changed = True
-        if changed:
+        places = [(node, i) for node in self.graph.node for i, name in enumerate(node.input) if name in renamed]
+        for node, i in places:
+            node.input[i] = renamed[node.input[i]]
+        if places:
             self._types, self._consumers = {}, None
-        return changed
+        return bool(places)
 
     def fill_input(self, node: NodeProto, index: int, weight: str) -> None:
         """Let a node read a weight at an input that is left out so far.
@@ -158,11 +155,8 @@ class GraphView:
         """Write a body into an attribute of the node that is called by its key."""
         holder = self.producer(node)
         assert holder is not None
-        for attr in holder.attribute:
-            if attr.name == attribute:
-                attr.g.CopyFrom(body)
-        self._types = {}
-        self._consumers = self._names = None
+        next(attr for attr in holder.attribute if attr.name == attribute).g.CopyFrom(body)
+        self._forget()
 
     # -- editing the model ---------------------------------------------------------------------
 
@@ -270,8 +264,7 @@ class GraphView:
         """Replace an initializer, keeping its element type, or add one."""
         old = self._weights.get(name)
         if old is not None:
-            dtype = helper.tensor_dtype_to_np_dtype(self.weight_type(name))
-            values = values.astype(dtype, copy=False)
+            values = values.astype(helper.tensor_dtype_to_np_dtype(self.weight_type(name)), copy=False)
         self._weights[name] = self.held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = {}
@@ -356,8 +349,7 @@ class GraphView:
         """Return the names of everything but weights."""
         names = {i.name for i in self.graph.input}
         for node in self.graph.node:
-            names.update(node.output)
-            names.update(captured_names(node))
+            names.update(node.output, captured_names(node))
         return names
 
     # -- types ---------------------------------------------------------------------------------
@@ -366,19 +358,18 @@ class GraphView:
         """Return the dimensions (None = not known as a number), None if the rank is unknown."""
         if tensor in self._weights:
             return tuple(self._weights[tensor].shape)
-        kind = self._inferred().get(tensor)
+        kind = self.types_for({}).get(tensor)
         return kind[1] if kind else None
 
     def symbols(self, tensor: str) -> tuple[str, ...]:
         """Return the symbol of each dimension of an activation, '' where it has none; equal symbols are equal sizes."""
-        kind = self._inferred().get(tensor)
-        return kind[2] if kind else ()
+        return self.types_for({}).get(tensor, (0, (), ()))[2]
 
     def elem_type(self, tensor: str) -> int:
         """Return the ONNX element type, 0 if unknown."""
         if tensor in self._weights:
             return self.weight_type(tensor)
-        return self._inferred().get(tensor, (0, (), ()))[0]
+        return self.types_for({}).get(tensor, (0, (), ()))[0]
 
     def types_for(self, input_shapes: Mapping[str, Sequence[int]]) -> Mapping[str, TensorType]:
         """Return the types of all tensors but weights, where inputs have these dimensions in place of assumed ones."""
@@ -389,9 +380,6 @@ class GraphView:
                 self._types.popitem()  # the first ones are asked for again and again
             self._types[key] = infer_types(self.model, self._weights, shapes, self._learned)
         return self._types[key]
-
-    def _inferred(self) -> Mapping[str, TensorType]:
-        return self.types_for({})
 
     def _forget(self) -> None:
         """Forget everything derived from the nodes."""
