@@ -26,7 +26,7 @@ import onnxruntime as ort
 import onnxfold
 from benchmarks.datasets import cifar10
 from onnxfold.channels import find_groups
-from onnxfold.channels.rows import put_rows_of, rows_of
+from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cluster.clusterings.weight_matching import Partners, match_weights, partners_by_place
 from onnxfold.config import FoldConfig
 from onnxfold.folding.methods import find_method

@@ -1,10 +1,15 @@
-"""The interface of a pass: a value that changes a :class:`~onnxfold.graph.view.GraphView` and records it."""
+"""Passes: values that change a :class:`~onnxfold.graph.view.GraphView` and record it; rewrites of patterns of nodes."""
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from onnx import NodeProto
+
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.patterns import Match, Mismatch, Op, find_match
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent
 from onnxfold.report import PassRecord
@@ -63,3 +68,55 @@ class Pipeline(Pass):
             records.append(PassRecord(step.name, result.modified, time.perf_counter() - start))
             copies |= result.copies
         return PassResult(any(r.modified for r in records), copies, tuple(records))
+
+
+class Rewrite(Pass):
+    """A pass that is patterns, a check of what they match, and the nodes that stand in the place of a match."""
+
+    #: What is rewritten; the first that matches counts.
+    patterns: ClassVar[tuple[Op, ...]]
+    #: Whether others may read what lies between the nodes of a match; it goes when all of them are rewritten.
+    shared: ClassVar[bool] = False
+
+    @abstractmethod
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Return the nodes that compute what a match computes; raise :class:`Mismatch` where it must stay."""
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rewrite every match; none shares a node that is replaced with another."""
+        made: dict[str, list[NodeProto]] = {}
+        inner: dict[str, NodeProto] = {}
+        reasons: dict[str, str] = {}
+        for node in view.nodes:
+            for pattern in [p for p in self.patterns if p.fits(node)]:
+                try:
+                    match, nodes = self._try(view, node, pattern, made)
+                except Mismatch as reason:
+                    reasons[node_key(node)] = str(reason)
+                    continue
+                reasons.pop(node_key(node), None)
+                places = match.nodes[-1:] if self.shared else match.nodes
+                made |= dict(zip(map(node_key, places), _spread(nodes, len(places)), strict=True))
+                inner |= {node_key(n): n for n in match.nodes[:-1]}
+                break
+        for key, node in reversed(inner.items()) if self.shared else ():
+            readers = map(node_key, view.consumers(key))
+            if node.output[0] not in view.output_names and all(reader in made for reader in readers):
+                made[key] = []
+        if made:
+            view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
+        return PassResult(bool(made), reasons=reasons)
+
+    def _try(
+        self, view: GraphView, node: NodeProto, pattern: Op, made: Mapping[str, list[NodeProto]]
+    ) -> tuple[Match, list[NodeProto]]:
+        match = find_match(view, node, pattern, shared=self.shared)
+        if any(node_key(n) in made for n in match.nodes):
+            raise Mismatch("a part of it is rewritten already")
+        return match, self.replace(view, match)
+
+
+def _spread(nodes: list[NodeProto], places: int) -> list[list[NodeProto]]:
+    """Return nodes for every place: one each for the last places; what is too much stands in the first."""
+    more = max(len(nodes) - places, 0)
+    return [*[[]] * (places - len(nodes)), *([nodes[: more + 1]] if nodes else []), *([n] for n in nodes[more + 1 :])]

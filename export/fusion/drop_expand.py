@@ -6,8 +6,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.patterns import Match, Mismatch, Op, dims
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.rewrite import Rewrite
+from onnxfold.passes.base import Pass, PassResult, Rewrite
 
 _BROADCASTING = frozenset(
     {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or"}

@@ -9,7 +9,7 @@ from onnx import NodeProto, helper
 from onnxfold.graph.nodes import attr_float, attr_ints, attribute, rewritten, with_input
 from onnxfold.graph.patterns import Match, Mismatch, Op, chain, scaled
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.rewrite import Rewrite
+from onnxfold.passes.base import Rewrite
 
 _ERF_PLUS_1 = Op("Add", (Op("Erf", (scaled("x", 1 / math.sqrt(2)),)), 1.0))
 _CLIP_PLUS_3 = Op("Clip", (Op("Add", ("x", 3.0)),))

@@ -8,7 +8,7 @@ from onnx import NodeProto, helper
 from onnxfold.graph.nodes import attr_float, attr_ints, attribute
 from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.rewrite import Rewrite
+from onnxfold.passes.base import Rewrite
 
 #: Since then bounds are inputs; exporters that write Crop are older.
 _SLICES_BY_INPUT = 10

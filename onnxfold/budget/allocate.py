@@ -13,8 +13,7 @@ import numpy as np
 
 from onnxfold.budget.costs.lengths import Cost
 from onnxfold.budget.moves import single_moves
-from onnxfold.budget.objectives import Tradeoff
-from onnxfold.budget.requests import Budgets
+from onnxfold.budget.objectives import Budgets, Tradeoff
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError

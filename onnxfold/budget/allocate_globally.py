@@ -26,8 +26,7 @@ import numpy as np
 from onnxfold.budget.allocate import TiedWidths
 from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.moves import NextMoves
-from onnxfold.budget.objectives import Tradeoff
-from onnxfold.budget.requests import Budgets
+from onnxfold.budget.objectives import Budgets, Tradeoff
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
 

@@ -139,7 +139,7 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
 
 
 def device_budgets(profile: DeviceProfile) -> dict[str, int]:
-    """Return the limits in bytes that a board sets, by the names of :data:`onnxfold.budget.requests.COSTS`."""
+    """Return the limits in bytes that a board sets, by the names of :data:`onnxfold.budget.objectives.COSTS`."""
     return {"ram": profile.model_ram_bytes, "flash": profile.model_flash_bytes}
 
 

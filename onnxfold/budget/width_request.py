@@ -10,8 +10,7 @@ from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.memory import vector_bytes
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
-from onnxfold.budget.objectives import Tradeoff, find_objective
-from onnxfold.budget.requests import NANOSECONDS, Budget, Budgets, tightest
+from onnxfold.budget.objectives import NANOSECONDS, Budget, Budgets, Tradeoff, find_objective, tightest
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable

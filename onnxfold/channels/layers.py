@@ -1,6 +1,6 @@
 """Layers: the operator that computes channels, its weight, its bias, and the BatchNormalization behind, as one thing.
 
-What an operator computes is declared by its channel rule (:mod:`onnxfold.channels.operators`); nothing here knows an
+What an operator computes is declared by its channel rule (:mod:`onnxfold.channels.declarations`); nothing here knows an
 operator by its name. A layer is a linear operator with a constant weight; its bias is an input of the operator, or a
 vector that the node behind adds.
 """
@@ -13,9 +13,8 @@ from onnx import NodeProto
 
 from onnxfold.channels import rules  # noqa: F401  (registers the rules)
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.declarations import Axis, BatchNorm, Computation, Linear, Role, Shift
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.operators import BatchNorm, Computation, Linear, Shift
 from onnxfold.channels.registry import Result, find_rule
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.patterns import only_reader

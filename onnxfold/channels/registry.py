@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.operators import Computation
+from onnxfold.channels.declarations import Computation
 from onnxfold.graph.registry import OperatorRegistry
 
 RuleFunction = Callable[[NodeContext], None]
@@ -60,8 +60,8 @@ def channel_rule(
     mixes : str
         Why axes that the rule does not mention must keep their width; shown to users.
     computes : callable, optional
-        Returns what a node computes, see :mod:`onnxfold.channels.operators`; reads attributes and constants only, and
-        leaves out what these do not tell.
+        Returns what a node computes, a :data:`~onnxfold.channels.declarations.Computation`; reads attributes and
+        constants only, and leaves out what these do not tell.
     result : Result
         Where the node's first result may lie in memory.
     carries : bool

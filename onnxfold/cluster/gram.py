@@ -30,9 +30,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup, Member, rows_of
 from onnxfold.channels.layers import epsilon
-from onnxfold.channels.rows import rows_of
 from onnxfold.cluster.partition import Labels, check_clusters
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

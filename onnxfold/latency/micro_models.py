@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from onnxfold.channels.declarations import Linear
 from onnxfold.channels.layers import linear
-from onnxfold.channels.operators import Linear
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.run.profiling import profile_kernels
 from onnxfold.graph.tensors import Array

@@ -25,9 +25,8 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Positions, Role
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup, Member, rows_of
 from onnxfold.channels.layers import own_statistics, takes_mean
-from onnxfold.channels.rows import rows_of
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView

@@ -18,7 +18,7 @@ from onnxfold.graph.nodes import attr_float, attr_int, rewritten
 from onnxfold.graph.patterns import Match, Mismatch, chain
 from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.rewrite import Rewrite
+from onnxfold.passes.base import Rewrite
 
 
 @dataclass(frozen=True)

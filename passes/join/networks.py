@@ -21,13 +21,12 @@ from onnxfold.graph.patterns import Match as PatternMatch
 from onnxfold.graph.patterns import Mismatch, Op
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult, Pipeline
+from onnxfold.passes.base import Pass, PassResult, Pipeline, Rewrite
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.join import match_networks
 from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.unneeded import RemoveUnused
-from onnxfold.passes.rewrite import Rewrite
 
 
 @dataclass(frozen=True)

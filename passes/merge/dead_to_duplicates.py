@@ -8,9 +8,8 @@ import numpy.typing as npt
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup, Member, per_unit, put_rows_of, replaced_rows, rows_of
 from onnxfold.channels.layers import Layer, batch_norm, bias_of, layer_of, linear
-from onnxfold.channels.rows import per_unit, put_rows_of, replaced_rows, rows_of
 from onnxfold.channels.rules.zeros import KEEP_ZERO, PASS, PRODUCERS, is_sum
 from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView

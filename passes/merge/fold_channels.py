@@ -14,9 +14,8 @@ from onnx import NodeProto
 from scipy.linalg import block_diag
 
 from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup, Member, put_rows_of, rows_of
 from onnxfold.channels.layers import epsilon
-from onnxfold.channels.rows import put_rows_of, rows_of
 from onnxfold.cluster.partition import ChannelPartition, Labels, Samples, mean_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError

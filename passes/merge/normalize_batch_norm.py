@@ -34,9 +34,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.channels.group import FoldGroup, ScaledNorm
+from onnxfold.channels.group import FoldGroup, ScaledNorm, per_unit, put_rows_of, rows_of, scale_units, set_per_unit
 from onnxfold.channels.layers import GroupLayer, Normalization, normalizations
-from onnxfold.channels.rows import per_unit, put_rows_of, rows_of, scale_units, set_per_unit
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult

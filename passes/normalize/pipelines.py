@@ -5,9 +5,15 @@ from collections.abc import Mapping
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes
-from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
 from onnxfold.passes.normalize.splits import SequencesToSplit, WriteSplitSizes
-from onnxfold.passes.normalize.unneeded import DropZeroBias, DropZeroStates, EliminateIdentity, RemoveUnused
+from onnxfold.passes.normalize.unneeded import (
+    DropZeroBias,
+    DropZeroStates,
+    EliminateIdentity,
+    RemoveUnused,
+    ShareInitializers,
+    UnshareInitializers,
+)
 from onnxfold.passes.views.heads_from_batch import HeadsFromBatch
 from onnxfold.passes.views.reshapes import (
     HeadsToAxis,

@@ -8,8 +8,7 @@ from onnx import NodeProto, helper
 from onnxfold.graph.nodes import attr_int, attribute, rewritten
 from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.rewrite import Rewrite
+from onnxfold.passes.base import Pass, PassResult, Rewrite
 
 #: From this operator set on the sizes are an input.
 _SIZES_AS_INPUT = 13

@@ -28,9 +28,8 @@ import numpy.typing as npt
 from onnx import NodeProto
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from onnxfold.channels.declarations import Axis, Role, Use
+from onnxfold.channels.declarations import Axis, Role, Use, Window
 from onnxfold.channels.layers import linear, takes_mean
-from onnxfold.channels.operators import Window
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView

@@ -23,9 +23,17 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import (
+    FoldGroup,
+    Member,
+    per_unit,
+    put_rows_of,
+    replaced_rows,
+    rows_of,
+    set_per_unit,
+    taken_rows,
+)
 from onnxfold.channels.layers import group_layers, normalizations
-from onnxfold.channels.rows import per_unit, put_rows_of, replaced_rows, rows_of, set_per_unit, taken_rows
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.tensors import Matrix

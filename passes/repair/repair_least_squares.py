@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Axis
+from onnxfold.channels.declarations import Axis, Recurrence
 from onnxfold.channels.layers import computation
-from onnxfold.channels.operators import Recurrence
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView

@@ -32,8 +32,8 @@ from typing import Literal
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold.channels.declarations import BatchNorm
 from onnxfold.channels.layers import Layer, bias_of, find_layers, is_rescalable, linear, own_statistics
-from onnxfold.channels.operators import BatchNorm
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.axes import move_from_front, move_to_front
 from onnxfold.graph.nodes import node_key

@@ -14,7 +14,7 @@ from onnxfold.graph.nodes import attr_int, attr_ints, rewritten
 from onnxfold.graph.patterns import Dims, Match, Mismatch, chain, dims, only_reader
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.rewrite import Rewrite
+from onnxfold.passes.base import Rewrite
 
 #: Size that stands for every unknown dimension.
 _STAND_IN = 3

@@ -18,7 +18,7 @@ from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
-from onnxfold.budget.requests import Budget, Budgets
+from onnxfold.budget.objectives import Budget, Budgets
 from onnxfold.budget.width_space import WidthSpace, width_step
 from onnxfold.channels.group import NO_RULES, NO_SEAM, FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError

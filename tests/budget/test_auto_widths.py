@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 import onnxfold
 from onnxfold.budget.allocate_globally import allocate_globally
-from onnxfold.budget.objectives import OBJECTIVES, Tradeoff, find_objective, shares_of_error
-from onnxfold.budget.requests import Budgets
+from onnxfold.budget.objectives import OBJECTIVES, Budgets, Tradeoff, find_objective, shares_of_error
 from onnxfold.budget.width_request import width_request
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.config import FoldConfig

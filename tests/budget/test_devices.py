@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import DeviceProfile, device_budgets, known_devices, load_device
-from onnxfold.budget.requests import COSTS
+from onnxfold.budget.objectives import COSTS
 from onnxfold.errors import ConfigError
 
 NANO = files("onnxfold.budget").joinpath("devices", "arduino-nano-33-ble.toml").read_text()

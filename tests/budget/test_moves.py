@@ -6,7 +6,7 @@ import pytest
 from onnxfold.budget.allocate_globally import allocate_globally
 from onnxfold.budget.costs.lengths import Cost, ProductTable
 from onnxfold.budget.moves import single_moves
-from onnxfold.budget.requests import Budgets
+from onnxfold.budget.objectives import Budgets
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.view import GraphView
 from testing.long_graphs import conv

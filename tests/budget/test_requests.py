@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfold.budget.requests import COSTS, Budgets, tightest
+from onnxfold.budget.objectives import COSTS, Budgets, tightest
 from onnxfold.config.quantities import parse_bytes, parse_count
 from onnxfold.errors import BudgetError, ConfigError
 from testing.models import mlp

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import BiasInput, Lengths, Linear
+from onnxfold.channels.declarations import Axis, BiasInput, Lengths, Linear, Role
 from onnxfold.channels.registry import channel_rule
 
 

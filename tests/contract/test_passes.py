@@ -14,8 +14,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.join.networks import COMMON_FORM
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
-from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
-from onnxfold.passes.normalize.unneeded import EliminateIdentity
+from onnxfold.passes.normalize.unneeded import EliminateIdentity, ShareInitializers, UnshareInitializers
 from onnxfold.passes.seams.tables import SplitLookups
 from onnxfold.passes.seams.tied_tables import SplitTables
 from testing.compare import relative_difference

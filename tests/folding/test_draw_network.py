@@ -12,8 +12,8 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.channels import find_groups
-from onnxfold.folding.after import draw_network as module
-from onnxfold.folding.after.draw_network import draw_network
+from onnxfold.folding import write_report as module
+from onnxfold.folding.write_report import draw_network
 from onnxfold.graph.files.load import load
 from onnxfold.html_report import render_html
 from onnxfold.report import NetworkNode

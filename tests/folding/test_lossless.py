@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.rows import put_rows_of, rows_of
+from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.folding.after import fold_lossless

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.channels import find_groups
-from onnxfold.channels.rows import put_rows_of, rows_of
+from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cluster.clusterings.weight_matching import zip_channels
 from onnxfold.cluster.of_networks import OF_NETWORKS
 from onnxfold.errors import ConfigError

@@ -15,8 +15,8 @@ from onnxfold.budget.costs.lengths import (
     number_groups,
 )
 from onnxfold.budget.costs.weights import BatchOfOne, common_batch, count_parameters, graphs_of, used_nodes
+from onnxfold.channels.declarations import Lengths, Linear
 from onnxfold.channels.layers import is_tiled, linear
-from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.nodes import multiplies_integers

@@ -3,7 +3,7 @@
 import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.declarations import Axis, Lengths, Linear, Role
 from onnxfold.channels.heads import (
     MIXES,
     Heads,
@@ -16,7 +16,6 @@ from onnxfold.channels.heads import (
     link_per_head,
     share,
 )
-from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
 

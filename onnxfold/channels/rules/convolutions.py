@@ -3,8 +3,7 @@
 import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import BiasInput, Lengths, Linear, Window
+from onnxfold.channels.declarations import Axis, BiasInput, Lengths, Linear, Role, Window
 from onnxfold.channels.registry import channel_rule
 
 

@@ -1,8 +1,7 @@
 """Operators that act on each element separately, of one operand or of several with broadcasting."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Role
-from onnxfold.channels.operators import Shift
+from onnxfold.channels.declarations import Role, Shift
 from onnxfold.channels.registry import Result, channel_rule
 
 UNARY = (

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Role
-from onnxfold.channels.operators import Lengths, Linear
+from onnxfold.channels.declarations import Lengths, Linear, Role
 from onnxfold.channels.registry import Result, channel_rule
 from onnxfold.channels.rules.convolutions import MIXES, conv, convolution
 from onnxfold.channels.rules.products import gemm, general_product, matmul, product

@@ -1,8 +1,7 @@
 """Normalisations over the activations of one sample."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import BatchNorm
+from onnxfold.channels.declarations import Axis, BatchNorm, Role
 from onnxfold.channels.registry import Result, channel_rule
 
 _OVER_CHANNELS = (

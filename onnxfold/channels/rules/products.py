@@ -1,8 +1,7 @@
 """Products with matrices: Gemm, MatMul, Einsum, and those of onnxruntime with few bits."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.operators import BiasInput, Lengths, Linear
+from onnxfold.channels.declarations import Axis, BiasInput, Lengths, Linear, Role
 from onnxfold.channels.registry import channel_rule
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.declarations import Role
-from onnxfold.channels.operators import Recurrence
+from onnxfold.channels.declarations import Recurrence, Role
 from onnxfold.channels.registry import channel_rule
 
 #: Gates per operator: W is (directions, gates * hidden, input), R (directions, gates * hidden, hidden).

@@ -33,8 +33,7 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.rows import taken_rows
+from onnxfold.channels.group import FoldGroup, Member, taken_rows
 from onnxfold.cluster.partition import Labels
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView

@@ -19,7 +19,7 @@ from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.normalize.shared_weights import ShareEqualWeights
+from onnxfold.passes.normalize.unneeded import ShareEqualWeights
 from onnxfold.report import ModelSize
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from onnxfold.budget.costs.memory import FlashCost, RamCost
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, misfit
-from onnxfold.budget.requests import tightest
+from onnxfold.budget.objectives import tightest
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError

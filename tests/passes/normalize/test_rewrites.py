@@ -13,9 +13,8 @@ from onnxfold.passes.base import Pass
 from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.shapes import FreezeReshapes
-from onnxfold.passes.normalize.shared_weights import UnshareInitializers
 from onnxfold.passes.normalize.splits import WriteSplitSizes
-from onnxfold.passes.normalize.unneeded import DropZeroBias, RemoveUnused
+from onnxfold.passes.normalize.unneeded import DropZeroBias, RemoveUnused, UnshareInitializers
 from onnxfold.passes.views.reshapes import ShufflesToGather
 from testing.models import random_input, run
 from testing.quick import quick_fold

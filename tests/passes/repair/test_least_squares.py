@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfold.channels.declarations import Window
 from onnxfold.channels.layers import linear
-from onnxfold.channels.operators import Window
 from onnxfold.graph.files.load import load
 from onnxfold.passes.repair.compensate import correction, decode_samples, read_patches, ridge_regression
 from onnxfold.statistics.moments import CrossMoments
