@@ -103,9 +103,7 @@ class Rewrite(Pass):
             readers = map(node_key, view.consumers(key))
             if node.output[0] not in view.output_names and all(reader in made for reader in readers):
                 made[key] = []
-        if made:
-            view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
-        return PassResult(bool(made), reasons=reasons)
+        return PassResult(view.expand(made), reasons=reasons)
 
     def _try(
         self, view: GraphView, node: NodeProto, pattern: Op, made: Mapping[str, list[NodeProto]]

@@ -4,7 +4,6 @@ Searches for widths compare the next move of every group, make one, and compare 
 sum (those of the layers that the group touches), so only the moves of their groups are computed anew.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -18,35 +17,14 @@ from onnxfold.graph.tensors import Matrix
 _TABLE = 1 << 22
 
 
-class SingleMoves(ABC):
-    """Costs of moves from some widths."""
-
-    @property
-    @abstractmethod
-    def total(self) -> int:
-        """The cost of the present widths."""
-
-    @abstractmethod
-    def changes(self, groups: Integers, to: Integers) -> Integers:
-        """Return the additions to the cost of moving each of some groups alone, before :meth:`cost` is applied."""
-
-    @abstractmethod
-    def cost(self, changes: Integers) -> Integers:
-        """Return the costs after changes of the present widths."""
-
-    @abstractmethod
-    def take(self, group: int, to: int) -> Integers:
-        """Move a group; return the groups whose moves change the cost differently from now on."""
-
-
-def single_moves(cost: Cost, widths: Sequence[int]) -> SingleMoves:
+def single_moves(cost: Cost, widths: Sequence[int]) -> "SingleMoves":
     """Return the moves from some widths under a cost."""
     start = np.array(widths, np.int64)
-    return _SparseMoves(cost, start) if isinstance(cost, SumCost) else _DenseMoves(cost, start)
+    return _SparseMoves(cost, start) if isinstance(cost, SumCost) else SingleMoves(cost, start)
 
 
-class _DenseMoves(SingleMoves):
-    """Moves under any cost: every one is a choice of widths that is evaluated as a whole."""
+class SingleMoves:
+    """Costs of moves from some widths under any cost: every one is a choice of widths that is evaluated as a whole."""
 
     def __init__(self, cost: Cost, widths: Integers) -> None:
         self._cost, self._widths = cost, widths
@@ -54,9 +32,11 @@ class _DenseMoves(SingleMoves):
 
     @property
     def total(self) -> int:
+        """The cost of the present widths."""
         return self._total
 
     def changes(self, groups: Integers, to: Integers) -> Integers:
+        """Return the additions to the cost of moving each of some groups alone, before :meth:`cost` is applied."""
         changes = [np.zeros(0, np.int64)]
         bounds = [*range(0, len(groups), max(_TABLE // max(len(self._widths), 1), 1)), len(groups)]
         for start, stop in pairwise(bounds):
@@ -66,9 +46,11 @@ class _DenseMoves(SingleMoves):
         return np.concatenate(changes)
 
     def cost(self, changes: Integers) -> Integers:
+        """Return the costs after changes of the present widths."""
         return self._total + changes
 
     def take(self, group: int, to: int) -> Integers:
+        """Move a group; return the groups whose moves change the cost differently from now on."""
         self._widths[group] = to
         self._total = int(self._cost.many(self._widths[None])[0])
         return np.arange(len(self._widths))

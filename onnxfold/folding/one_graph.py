@@ -68,9 +68,9 @@ def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = s
         return Folded(plan, _records(prepared, widths, {}), tuple(prepared.scope.records), Diagnostics())
     infinite = edited_flaws(prepared.scope.view)  # masks that were computed from constants
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        used = insert_used_seams(prepared, widths)
-        folded, clusters = _fold(used.prepared, [widths[i] for i in used.numbers], progress)
-    folded = replace(folded, groups=_records(prepared, widths, {used.numbers[i]: how for i, how in clusters.items()}))
+        seamed, numbers = insert_used_seams(prepared, widths)
+        folded, clusters = _fold(seamed, [widths[i] for i in numbers], progress)
+    folded = replace(folded, groups=_records(prepared, widths, {numbers[i]: how for i, how in clusters.items()}))
     for name, defect in edited_flaws(prepared.scope.view).items():
         if name not in infinite:
             raise VerificationError(
@@ -192,19 +192,11 @@ def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple
     return tuple(records)
 
 
-@dataclass(frozen=True, eq=False)
-class UsedSeams:
-    """A graph with the seams that its widths use, and what its groups were among all seams."""
-
-    prepared: Prepared
-    numbers: list[int]  # per group, its number in the analysis with all seams
-
-
-def insert_used_seams(prepared: Prepared, widths: Sequence[int]) -> UsedSeams:
-    """Write the seams whose groups are narrower into a graph, in place."""
+def insert_used_seams(prepared: Prepared, widths: Sequence[int]) -> tuple[Prepared, list[int]]:
+    """Write the seams whose groups are narrower into a graph, in place; return its groups' numbers among all seams."""
     scope, groups = prepared.scope, prepared.groups
     if scope.trial is None:
-        return UsedSeams(prepared, list(range(len(groups))))
+        return prepared, list(range(len(groups)))
     narrower = {i for i, (group, width) in enumerate(zip(groups, widths, strict=True)) if width < group.size}
     # Names that a seam gives to activations depend on the other seams.
     stable = {*scope.trial.weights, *(name for node in scope.view.nodes for name in node.output)}
@@ -228,7 +220,7 @@ def insert_used_seams(prepared: Prepared, widths: Sequence[int]) -> UsedSeams:
         sources=tuple(prepared.sources[i] for i in numbers) if prepared.sources else (),
         candidates=None if prepared.candidates is None else [prepared.candidates[i] for i in numbers],
     )
-    return UsedSeams(chosen, numbers)
+    return chosen, numbers
 
 
 def _places(group: FoldGroup, names: Container[str]) -> Iterator[tuple[Axis, bytes]]:

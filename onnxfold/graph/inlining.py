@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 
 import onnx.inliner
-from onnx import ModelProto, NodeProto
+from onnx import FunctionProto, ModelProto, NodeProto
 
-from onnxfold.errors import MemoryLimitError, ModelLoadError
+from onnxfold.errors import MemoryLimitError
 from onnxfold.graph.nodes import subgraphs
 from onnxfold.machine import memory
 
@@ -39,21 +40,17 @@ def require_inlinable(model: ModelProto) -> None:
 
 def _count(model: ModelProto) -> int:
     """Return how many nodes the main graph is without functions; every function is looked at once."""
-    known = {(f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
-    calls = {key: Counter(_calls(function.node)) for key, function in known.items()}
     sizes: dict[_Key, int] = {}
-    stack = list(known)
-    while stack:  # what a function calls is counted before the function itself
-        key = stack[-1]
-        open_calls = [c for c in calls[key] if c in known and c not in sizes]
-        if key in sizes or not open_calls:
-            sizes.setdefault(key, _size(calls[key], sizes))
-            stack.pop()
-        elif len(stack) > len(known) ** 2 + len(known):
-            raise ModelLoadError(f"the model is broken: its function '{key[1]}' calls itself")
-        else:
-            stack += open_calls
+    for key, calls in calls_in_order(model.functions).items():
+        sizes[key] = _size(calls, sizes)
     return _size(Counter(_calls(model.graph.node)), sizes)
+
+
+def calls_in_order(functions: Iterable[FunctionProto]) -> dict[_Key, Counter[_Key]]:
+    """Return what functions call, those that are called first; raises CycleError where one calls itself."""
+    calls = {(f.domain, f.name, f.overload): Counter(_calls(f.node)) for f in functions}
+    order = TopologicalSorter({key: [called for called in counts if called in calls] for key, counts in calls.items()})
+    return {key: calls[key] for key in order.static_order()}
 
 
 def _size(calls: Counter[_Key], sizes: dict[_Key, int]) -> int:
@@ -63,6 +60,6 @@ def _size(calls: Counter[_Key], sizes: dict[_Key, int]) -> int:
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[_Key]:
     """Yield the operator of every node, those of bodies included."""
     for node in nodes:
-        yield node.domain, node.op_type, getattr(node, "overload", "")
+        yield node.domain, node.op_type, node.overload
         for body in subgraphs(node):
             yield from _calls(body.node)

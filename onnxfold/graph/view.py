@@ -112,15 +112,7 @@ class GraphView:
         self._forget()
 
     def substitute(self, replaced: Mapping[str, NodeProto], removed: Collection[str] = ()) -> bool:
-        """Put nodes in place of others, and remove some; return whether anything changed.
-
-        Parameters
-        ----------
-        replaced : mapping of str to NodeProto
-            Other nodes, in the place of those with these keys (:func:`onnxfold.graph.nodes.node_key`).
-        removed : collection of str
-            Keys of nodes to remove.
-        """
+        """Put nodes in place of others, by their keys, and remove some; return whether anything changed."""
         if removed:
             nodes = [(node_key(node), node) for node in self.graph.node]
             self.replace_nodes(replaced.get(key, node) for key, node in nodes if key not in removed)
@@ -131,6 +123,12 @@ class GraphView:
                     node.CopyFrom(successor)
             self._forget()
         return bool(replaced or removed)
+
+    def expand(self, made: Mapping[str, Sequence[NodeProto]]) -> bool:
+        """Put any number of nodes in place of each of some, by their keys; return whether anything changed."""
+        if made:
+            self.replace_nodes(new for node in self.nodes for new in made.get(node_key(node), [node]))
+        return bool(made)
 
     def rename_inputs(self, renamed: Mapping[str, str]) -> bool:
         """Let nodes read other tensors, outside of their bodies; return whether any reads another one."""
@@ -341,16 +339,10 @@ class GraphView:
         start = stem if stem.startswith(self.namespace) else self.namespace + stem
         for name in (start if i == 0 else f"{start}_{i}" for i in count()):
             if self._names is None:
-                self._names = self._used_names()
+                names = ((*node.output, *captured_names(node)) for node in self.graph.node)
+                self._names = {info.name for info in self.graph.input}.union(*names)
             if name not in self._weights and name not in self._names:
                 yield name
-
-    def _used_names(self) -> set[str]:
-        """Return the names of everything but weights."""
-        names = {i.name for i in self.graph.input}
-        for node in self.graph.node:
-            names.update(node.output, captured_names(node))
-        return names
 
     # -- types ---------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Count, Role, Select
-from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, subgraphs, with_input
+from onnxfold.graph.nodes import node_key, rewritten, subgraphs, with_input
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.join.stacked_axes import Index, StackedAxes
 from onnxfold.passes.join.structure import JoinedHeads, LayoutError, Match, SourceNetwork, join_heads, match
+from onnxfold.passes.merge.fold_channels import with_count
 from onnxfold.passes.normalize.unneeded import RemoveUnused
 
 
@@ -57,10 +58,9 @@ class _Join:
 
     def run(self, heads: str) -> JoinedGraph:
         first = self.networks[0].view
-        counts, selects = _by_node(self.networks[0])
         for node in first.nodes:
             if any(name in self.axes.grouped for name in node.output if name):
-                self._stack(node, counts.get(node_key(node), []), selects.get(node_key(node), []))
+                self._stack(node)
             elif self._is_shared(node):
                 self.nodes.append(node)
             else:
@@ -90,8 +90,9 @@ class _Join:
     def _is_weight(self, name: str) -> bool:
         return self.networks[0].view.is_weight(name)
 
-    def _stack(self, node: NodeProto, counts: list[Count], selects: list[Select]) -> None:
+    def _stack(self, node: NodeProto) -> None:
         """Case 1."""
+        key, analysis = node_key(node), self.networks[0].analysis
         for name in node.input:
             if name in self.apart:
                 raise self._refuse(node, f"what it reads, '{name}', holds channels that cannot be merged")
@@ -102,9 +103,9 @@ class _Join:
                     self.owners[axis] = self.axes.axis(axis).owners
             elif name and self._is_weight(name) and not self._is_counted(node, name) and not self._is_equal(name):
                 raise self._refuse(node, f"the constant '{name}' is not the same in all of them")
-        for count in counts:
+        for count in [c for c in analysis.counts if c.node == key]:
             node = self._update_count(node, count)
-        for select in selects:
+        for select in [s for s in analysis.selects if s.node == key]:
             node = self._update_selection(node, select)
         self.nodes.append(node)
 
@@ -120,18 +121,7 @@ class _Join:
         old = [self._old_count(i, node, count) for i in range(len(self.networks))]
         places = self.axes.axis(count.axis)
         kept = np.unique(np.concatenate([positions[a:b] for positions, (a, b) in zip(places.places, old, strict=True)]))
-        new = len(kept) // count.each
-        if count.attribute:
-            if attribute(node, count.attribute) is None:
-                return node
-            if count.element is None:
-                return rewritten(node, attributes={count.attribute: new})
-            numbers = attr_ints(node, count.attribute)
-            numbers[count.element] = new
-            return rewritten(node, attributes={count.attribute: numbers})
-        values = np.array(self.view.weight(node.input[count.input_index]))
-        values.reshape(-1)[count.element or 0] = new
-        return with_input(node, count.input_index, self.view.add_weight(f"{node_key(node)}_count", values))
+        return with_count(self.view, node, count, len(kept) // count.each, f"{node_key(node)}_count")
 
     def _old_count(self, network: int, node: NodeProto, count: Count) -> tuple[int, int]:
         """Return the positions that a number of a network counts."""
@@ -193,13 +183,3 @@ class _Join:
     def _add_own_weight(self, name: str, network: int, values: Array) -> str:
         """Return the name of a network's own form of a weight."""
         return self.view.add_weight(f"{name}_of_{network + 1}", values)
-
-
-def _by_node(network: SourceNetwork) -> tuple[dict[str, list[Count]], dict[str, list[Select]]]:
-    counts: dict[str, list[Count]] = {}
-    for count in network.analysis.counts:
-        counts.setdefault(count.node, []).append(count)
-    selects: dict[str, list[Select]] = {}
-    for select in network.analysis.selects:
-        selects.setdefault(select.node, []).append(select)
-    return counts, selects

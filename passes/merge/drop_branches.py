@@ -31,13 +31,9 @@ class DropBranches(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Let the stream pass, then remove what nothing reads any more."""
         dropped = {branch.join: branch for branch in self.branches}
-        if not any(node_key(node) in dropped for node in view.nodes):
+        joins = [node for node in view.nodes if node_key(node) in dropped]
+        if not view.expand({node_key(join): _replacement(join, dropped[node_key(join)]) for join in joins}):
             return PassResult(modified=False)
-        nodes: list[NodeProto] = []
-        for node in view.nodes:
-            branch = dropped.get(node_key(node))
-            nodes += [node] if branch is None else _replacement(node, branch)
-        view.replace_nodes(nodes)
         change_interface(view, [name for name in self.caches if name in view.output_names], {})
         EliminateIdentity()(view)
         RemoveUnused()(view)

@@ -139,7 +139,7 @@ class FoldChannels(Pass):
             if self.plan.touches(count.axis):
                 new = self.plan.count_kept(count.axis, count.start, count.stop) // count.each
                 node = changed.get(count.node, by_output[count.node])
-                changed[count.node] = _update_count(view, node, count, new)
+                changed[count.node] = with_count(view, node, count, new, f"{count.node}_{count.input_index}")
         for select in self.selects:
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
                 changed[select.node] = self._renumber(view, changed.get(select.node, by_output[select.node]), select)
@@ -215,8 +215,8 @@ def _merge_axis(view: GraphView, axis: Axis, members: list[tuple[Member, Channel
     return np.maximum(1.0 / merged**2 - eps, 0.0).astype(values.dtype)
 
 
-def _update_count(view: GraphView, node: NodeProto, count: Count, new: int) -> NodeProto:
-    """Return a node with another number in the attribute, or the constant input, that holds a count."""
+def with_count(view: GraphView, node: NodeProto, count: Count, new: int, stem: str) -> NodeProto:
+    """Return a node with another number in the attribute, or in a constant input of a new name, that holds a count."""
     if count.attribute:
         if attribute(node, count.attribute) is None:
             return node  # the operator takes the number from its weights
@@ -226,10 +226,9 @@ def _update_count(view: GraphView, node: NodeProto, count: Count, new: int) -> N
         numbers[count.element] = new
         return rewritten(node, attributes={count.attribute: numbers})
     # The constant may be read by other nodes, for which it counts something else.
-    old = view.weight(node.input[count.input_index])
-    values = np.array(old)
+    values = np.array(view.weight(node.input[count.input_index]))
     values.reshape(-1)[count.element or 0] = new
-    return with_input(node, count.input_index, view.add_weight(f"{node_key(node)}_{count.input_index}", values))
+    return with_input(node, count.input_index, view.add_weight(stem, values))
 
 
 @dataclass(frozen=True, eq=False)

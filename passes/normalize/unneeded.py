@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
+from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, rewritten, subgraphs
 from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.tensors import Array
@@ -122,15 +123,10 @@ class RemoveUnused(Pass):
     """Drop nodes without a path to an output, and initializers without a reader; inputs stay."""
 
     def run(self, view: GraphView) -> PassResult:
-        """Walk backwards once."""
-        needed = set(view.output_names)
-        lost = set()
-        for node in reversed(view.nodes):
-            if any(o in needed for o in node.output):
-                needed.update(filter(None, [*node.input, *captured_names(node)]))
-            else:
-                lost.add(node_key(node))
+        """Remove the nodes first."""
+        lost = {node_key(node) for node in view.nodes} - needed_nodes(view, view.output_names, {})
         modified = view.substitute({}, removed=lost)
+        needed = {*view.output_names, *(name for n in view.nodes for name in (*n.input, *captured_names(n)))}
         # Sparse initializers and quantisation annotations name weights too; they stay.
         needed |= {a.value for q in view.graph.quantization_annotation for a in q.quant_parameter_tensor_names}
         unused = [name for name in view.weights if name not in needed]

@@ -249,13 +249,13 @@ class Compensation:
             residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
             wrong = _inexact_channels(residuals(), len(rows))
             moments = CrossMoments(int(wrong.sum()), len(columns))
-            by_length = partial(_residuals_by_length, x, y, channels.axis, places, plain, stride)
-            samples = weighted_batches(by_length, centre=has_bias) if self._rules.by_length else residuals()
+            by_length = self._rules.by_length
+            samples = weighted_batches(residuals, centre=has_bias) if by_length else (pair for pair, _ in residuals())
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
             block_solution = np.array(plain)
             if wrong.any():
-                centres = has_bias and not self._rules.by_length
+                centres = has_bias and not by_length
                 block_solution[wrong] += correction(moments, RIDGE + DOUBTED * self._rules.doubt.part, has_bias=centres)
             if solution is None:
                 return block_solution
@@ -320,38 +320,24 @@ class Compensation:
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
 
 
-def _paired_samples(
-    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], stride: int
-) -> Iterator[tuple[Samples, Samples]]:
-    """Yield samples of the channels at some places, and of those that stand for them."""
-    for original, folded in zip(x, y, strict=True):
-        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((original, folded), places, strict=True))
-        yield goal, seen
-
-
 def _residuals(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
-) -> Iterator[tuple[Samples, Samples]]:
-    """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them."""
-    for goal, seen in _paired_samples(x, y, axis, places, stride):
-        goal -= decode_samples(seen, plain)
-        yield goal, seen
-
-
-def _residuals_by_length(
-    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
 ) -> Iterator[Batch]:
-    """Yield the same, with the factors of the original's lengths."""
-    for goal, seen in _paired_samples(x, y, axis, places, stride):
+    """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them.
+
+    Beside them stand the factors of the original's lengths.
+    """
+    for original, folded in zip(x, y, strict=True):
+        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((original, folded), places, strict=True))
         factors = length_factors(goal)
         goal -= decode_samples(seen, plain)
         yield (goal, seen), factors
 
 
-def _inexact_channels(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
+def _inexact_channels(residuals: Iterator[Batch], channels: int) -> npt.NDArray[np.bool_]:
     """Return which channels the plain fold does not give exactly: of a selection of the original's, the dropped."""
     wrong = np.zeros(channels, np.bool_)
-    for rest, _ in residuals:
+    for (rest, _), _ in residuals:
         wrong |= rest.any(axis=0)
         if wrong.all():
             break

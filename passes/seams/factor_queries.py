@@ -34,9 +34,7 @@ class FactorQueries(Pass):
         ]
         if not projections or not have_room(view):
             return PassResult(modified=False)
-        made = {node_key(node): _factor(view, node) for node in projections}
-        view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
-        return PassResult(modified=True)
+        return PassResult(view.expand({node_key(node): _factor(view, node) for node in projections}))
 
 
 def is_written(view: GraphView, weight: str, only: frozenset[str] | None) -> bool:
@@ -88,8 +86,7 @@ class SplitProjections(Pass):
                     made |= {node_key(old): [] for old in projection.nodes}
                     made[node_key(node)], others = _split(view, projection, node)
                     parts |= dict(zip(others, filter(None, (projection.weight, projection.bias(view))), strict=True))
-        if made:
-            view.replace_nodes(new for n in view.nodes for new in made.get(node_key(n), [n]))
+        if view.expand(made):
             view.drop_inferable_infos()
         return PassResult(bool(made), parts)
 

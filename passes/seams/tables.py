@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import captured_names, rewritten
+from onnxfold.graph.nodes import captured_names, node_key, rewritten
 from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import Array, LazyTensor, is_float
 from onnxfold.graph.view import GraphView
@@ -59,12 +59,9 @@ class FactorTables(Pass):
             result = view.fresh_name(f"{rows}_whole")
             products[rows] = helper.make_node("MatMul", [rows, basis], [result], f"{node.name or rows}_whole")
             renamed[rows] = result
-        if not products:
-            return PassResult(modified=False)
         view.rename_inputs(renamed)
-        nodes = [part for node in view.nodes for part in (node, products.get(node.output[0] if node.output else ""))]
-        view.replace_nodes(part for part in nodes if part is not None)
-        return PassResult(modified=True)
+        lookups = [node for node in view.nodes if node_key(node) in products]
+        return PassResult(view.expand({node_key(node): [node, products[node_key(node)]] for node in lookups}))
 
 
 def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
@@ -135,18 +132,14 @@ class SplitLookups(Pass):
             return PassResult(modified=False)
         captured = {name for node in view.nodes for name in captured_names(node)}
         weights = sum(map(view.weight_size, view.float_weight_names()))
-        nodes: list[NodeProto] = []
+        made: dict[str, list[NodeProto]] = {}
         parts: dict[str, str] = {}
         for node in view.nodes:
             is_lookup = is_own_table(view, node, captured) and has_known_type(view, node.input[1])
             if is_lookup and self._fits(view, node.input[0], weights):
-                made, rare = self._split(view, node)
-                nodes += made
+                made[node_key(node)], rare = self._split(view, node)
                 parts[rare] = node.input[0]
-            else:
-                nodes.append(node)
-        if parts:
-            view.replace_nodes(nodes)
+        if view.expand(made):
             view.drop_inferable_infos()
         return PassResult(bool(parts), parts)
 

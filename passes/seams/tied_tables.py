@@ -9,7 +9,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.constraints.streams import is_identity
-from onnxfold.graph.nodes import attr_int, attr_ints, captured_names, rewritten
+from onnxfold.graph.nodes import attr_int, attr_ints, captured_names, node_key, rewritten
 from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
@@ -124,16 +124,9 @@ class SplitTables(Pass):
         codes = view.add_weight(f"{tie.table}_from_{self.first}", np.ascontiguousarray(rare if is_turned else rare.T))
         view.set_weight(tie.table, np.delete(table, np.s_[self.first : self.stop], axis=across))
         kinds = {output: kind for _, output, kind in readers}
-        nodes: list[NodeProto] = []
-        for node in view.nodes:
-            kind = kinds.get(node.output[0]) if node.output else None
-            if kind == "Gather":
-                nodes += self._lookup(view, node, tie, codes, rows)
-            elif kind == "MatMul":
-                nodes += self._scores(view, node, tie, codes, rows)
-            else:
-                nodes.append(node)
-        view.replace_nodes(nodes)
+        write = {"Gather": self._lookup, "MatMul": self._scores}
+        read = [(node, kinds[node_key(node)]) for node in view.nodes if node_key(node) in kinds]
+        view.expand({node_key(node): write[kind](view, node, tie, codes, rows) for node, kind in read})
         view.drop_inferable_infos()
         return codes
 
@@ -213,21 +206,21 @@ class FactorTies(Pass):
         places = _places(view)
         if self.only is not None:
             places = [tie for tie in places if view.fresh_name(f"{tie.table}_basis") in self.only]
+        elif places and not _are_rotated(view.copy(), places):
+            places = []
+        if places:
             _insert(view, places)
-            return PassResult(bool(places))
-        if not places:
-            return PassResult(modified=False)
-        trial = view.copy()
-        written = _insert(trial, places)
-        groups = find_groups(trial, streams=True).groups
-        rotated = {member.axis.tensor for group in groups if group.norms for member in group.members}
-        if written.isdisjoint(rotated):
-            return PassResult(modified=False)
-        _insert(view, places)
-        return PassResult(modified=True)
+        return PassResult(bool(places))
+
+
+def _are_rotated(trial: GraphView, places: list[TiedTable]) -> bool:
+    """Whether a stream may be rotated behind some products, which are inserted."""
+    written, groups = _insert(trial, places), find_groups(trial, streams=True).groups
+    return any(member.axis.tensor in written for group in groups if group.norms for member in group.members)
 
 
 def _places(view: GraphView) -> list[TiedTable]:
+    """Return the tables without such products."""
     return [
         tie
         for tie in find_ties(view)

@@ -60,6 +60,9 @@ EDITS: dict[str, Callable[[GraphView], object]] = {
     "substitute-and-remove": lambda v: v.substitute(
         {"relu_0_out": with_input(_node(v, "relu_0_out"), 0, "conv_0_out")}, removed=["bn_0_out"]
     ),
+    "expand": lambda v: v.expand(
+        {"relu_0_out": [helper.make_node(o, [a], [b]) for o, a, b in (("Shape", "x", "s"), ("Abs", "s", "relu_0_out"))]}
+    ),
     "rename_inputs": lambda v: v.rename_inputs({"bn_0_out": "conv_0_out"}),
     "fill_input": _append_bias,
     "replace_model": lambda v: v.replace_model(load(ALL_MODELS["flatten_conv"](0)).model),

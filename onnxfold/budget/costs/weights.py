@@ -8,9 +8,9 @@ from onnx import GraphProto, NodeProto
 
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.bodies import open_bodies
+from onnxfold.graph.bodies import needed_nodes, open_bodies
 from onnxfold.graph.inlining import inline_calls
-from onnxfold.graph.nodes import captured_names, dequantized_tensors, scales, subgraphs
+from onnxfold.graph.nodes import captured_names, dequantized_tensors, node_key, scales, subgraphs
 from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, is_float
 from onnxfold.graph.view import GraphView
 
@@ -114,12 +114,8 @@ class WeightCost(SumCost):
 
 def used_nodes(view: GraphView) -> list[NodeProto]:
     """Return the nodes that an output depends on, in the order of the graph."""
-    needed, used = set(view.output_names), []
-    for node in reversed(view.nodes):
-        if any(o in needed for o in node.output):
-            needed.update(filter(None, [*node.input, *captured_names(node)]))
-            used.append(node)
-    return used[::-1]
+    needed = needed_nodes(view, view.output_names, {})
+    return [node for node in view.nodes if node_key(node) in needed]
 
 
 def weight_names(view: GraphView) -> list[str]:
@@ -140,7 +136,7 @@ def count_parameters(view: GraphView) -> int:
     """
     needed, total = set(view.output_names), 0
     for node in used_nodes(view):
-        needed.update(filter(None, [*node.input, *captured_names(node)]))
+        needed.update((*node.input, *captured_names(node)))
         total += _constant_size(node)
         total += sum(_graph_parameters(body) for body in subgraphs(node))
     for function in view.model.functions:

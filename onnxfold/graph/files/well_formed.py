@@ -14,12 +14,14 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError
 from heapq import heapify, heappop, heappush
 from math import prod
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper
 
+from onnxfold.graph.inlining import calls_in_order
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
 from onnxfold.printable import shortened
@@ -49,7 +51,10 @@ def node_label(node: NodeProto) -> str:
 
 def sort_nodes(model: ModelProto, weights: Iterable[str]) -> int:
     """Bring the nodes of a model, bodies and functions included, into an order in which they can run."""
-    _check_calls(model.functions)
+    try:
+        calls_in_order(model.functions)
+    except CycleError as error:
+        raise WiringError(f"the function '{error.args[1][0][1]}' calls itself") from None
     moved = sum(_sort(f, f.input, f.output, ())[1] for f in model.functions)
     return moved + _sort_graph(model.graph, weights, ())[1]
 
@@ -150,33 +155,6 @@ def _cycle(nodes: Sequence[NodeProto], needs: list[list[int]], stuck: set[int]) 
         return f"{node_label(nodes[at])} reads its own output: a cycle"
     dots = ", ..." if len(cycle) > _NAMED else ""
     return f"a cycle: {', '.join(node_label(nodes[i]) for i in cycle[:_NAMED])}{dots} need each other's outputs"
-
-
-def _check_calls(functions: Sequence[FunctionProto]) -> None:
-    """Refuse functions that call themselves, directly or through others."""
-    calls = {(f.domain, f.name, f.overload): f for f in functions}
-    open_calls: dict[tuple[str, str, str], bool] = {}  # False: done
-    for start in calls:
-        way = [] if start in open_calls else [start]
-        while way:
-            at = way[-1]
-            if at in open_calls:
-                open_calls[at] = False
-                way.pop()
-                continue
-            open_calls[at] = True
-            for called in dict.fromkeys(_operators(calls[at].node)):
-                if open_calls.get(called):
-                    raise WiringError(f"the function '{called[1]}' calls itself")
-                if called in calls and called not in open_calls:
-                    way.append(called)
-
-
-def _operators(nodes: Iterable[NodeProto]) -> Iterable[tuple[str, str, str]]:
-    for node in nodes:
-        yield node.domain, node.op_type, node.overload
-        for body in subgraphs(node):
-            yield from _operators(body.node)
 
 
 def _repeated(names: Iterable[str]) -> str | None:
