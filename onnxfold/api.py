@@ -28,7 +28,7 @@ from onnxfold.folding.written_model import verify_written, written_model
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inspection import Inspection, InspectOptions, inspect_model, measure, takes_inspect_options
+from onnxfold.inspection import Inspection, InspectOptions, fold_groups, inspect_model, measure, takes_inspect_options
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
@@ -188,4 +188,4 @@ def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGro
     >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
-    return inspect_model(model, **options).groups
+    return fold_groups(model, options)

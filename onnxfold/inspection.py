@@ -1,7 +1,7 @@
 """Inspection of a model: its fold groups, the reasons why other axes stay, and where its time goes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.channels import FoldGroup
@@ -22,6 +22,7 @@ from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
+from onnxfold.passes.normalize.shared_weights import ShareEqualWeights
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
@@ -201,19 +202,14 @@ def inspect_model(
         If the model's latency is asked for, and it does not run in its own type.
     """
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
-    allowed, per_layer, inside = checks.attention_flags(
-        options["allow_cache_change"], options["per_layer_cache"], options["inside_heads"]
-    )
-    view = load(model, options["input_shapes"])
+    form, view = _form(options), load(model, options["input_shapes"])
     size_bytes = bytes_of(model, view)
     profile = _profile(view, threads) if wanted else None
     blocks = dequantize_blocks(view)
     size, notes = stored_size(view, size_bytes), _quantised_note(view)
     parameters = size.parameters
     shared = share_equal_weights(view)
-    ties = allowed_ties(allowed=allowed, per_layer=per_layer)
-    form = GraphForm(ties, tables=True, queries=not blocks, inside_heads=inside, rare=rare_words(model))
-    scopes = open_scopes(view, form)
+    scopes = open_scopes(view, replace(form, queries=not blocks, rare=rare_words(model)))
     owners = [(scope.analysed, group) for scope in scopes for group in scope.analysis.groups]
     share, held = weight_share([(scope.analysed, scope.analysis.groups) for scope in scopes])
     spare = shared + spare_weights(scopes)
@@ -222,6 +218,24 @@ def inspect_model(
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
     return Inspection(all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
+
+
+@takes_folders
+@blames_broken_files
+def fold_groups(model: ModelLike, options: InspectOptions) -> list[FoldGroup]:
+    """Return the fold groups that :func:`inspect_model` returns, and nothing else."""
+    form, view = _form(options), load(model, options["input_shapes"])
+    blocks = dequantize_blocks(view)
+    ShareEqualWeights()(view)
+    return all_groups(open_scopes(view, replace(form, queries=not blocks, rare=rare_words(model))))
+
+
+def _form(options: InspectOptions) -> GraphForm:
+    """Return the form in which graphs are analysed, but for what depends on the model."""
+    allowed, per_layer, inside = checks.attention_flags(
+        options["allow_cache_change"], options["per_layer_cache"], options["inside_heads"]
+    )
+    return GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), tables=True, inside_heads=inside)
 
 
 def _quantised_note(view: GraphView) -> list[str]:

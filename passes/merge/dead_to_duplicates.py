@@ -38,8 +38,12 @@ class DeadToDuplicates(Pass):
         """Rewrite every group that has dead channels."""
         modified = False
         for group in self.groups:
-            modified |= _constants_to_biases(view, group)
-            dead = dead_units(view, group)
+            if not _is_plain(view, group):
+                continue
+            values = known_values(view, group)
+            if _constants_to_biases(view, group, values):
+                modified, values = True, known_values(view, group)
+            dead = dead_units(view, group, values)
             if not dead.any():
                 continue
             models = _models(group, dead)
@@ -54,20 +58,15 @@ class DeadToDuplicates(Pass):
         return PassResult(modified)
 
 
-def dead_units(view: GraphView, group: FoldGroup) -> Mask:
+def dead_units(view: GraphView, group: FoldGroup, values: Mapping[str, Values]) -> Mask:
     """Return which channels of a group no output depends on, as far as its weights show it."""
     none = np.zeros(group.size, bool)
-    consumers = group.with_role(Role.CONSUMER)
-    tensors = {axis.tensor for axis in group.tensors}
-    if not _is_plain(view, group):
-        return none
-    unread = [(member, ~rows_of(view, member).reshape(group.size, -1).any(axis=1)) for member in consumers]
-    values = _constants(view, group, tensors)
     dead = ~none
-    for member, is_unread in unread:
+    for member in group.with_role(Role.CONSUMER):
+        is_unread = ~rows_of(view, member).reshape(group.size, -1).any(axis=1)
         for use in member.uses:
             node = view.producer(use.node)
-            reads = [] if node is None else [name for name in node.input if name in tensors]
+            reads = [] if node is None else [name for name in node.input if name in values]
             is_zero = np.all([values[name] == 0 for name in reads], axis=0) if reads else none
             dead &= is_unread | is_zero
     return dead
@@ -82,17 +81,13 @@ def _is_plain(view: GraphView, group: FoldGroup) -> bool:
     return not special and Role.CONSUMER in roles and roles <= _ROLES and _is_followed(view, group)
 
 
-def _constants_to_biases(view: GraphView, group: FoldGroup) -> bool:
+def _constants_to_biases(view: GraphView, group: FoldGroup, values: Mapping[str, Values]) -> bool:
     """Add to the biases of all consumers what channels that are one number give them; return whether any is."""
-    if not _is_plain(view, group):
-        return False
-    tensors = {axis.tensor for axis in group.tensors}
-    values = _constants(view, group, tensors)
     wanted, readers = np.ones(group.size, bool), []
     for member in group.with_role(Role.CONSUMER):
         is_read = rows_of(view, member).reshape(group.size, -1).any(axis=1)
         layer = _layer_with_room(view, member)
-        reads = [] if layer is None else [name for name in layer.node.input if name in tensors]
+        reads = [] if layer is None else [name for name in layer.node.input if name in values]
         if layer is None or len(reads) != 1:
             wanted &= ~is_read
             continue
@@ -152,14 +147,14 @@ def _is_followed(view: GraphView, group: FoldGroup) -> bool:
     return True
 
 
-def _constants(view: GraphView, group: FoldGroup, tensors: set[str]) -> Mapping[str, Values]:
+def known_values(view: GraphView, group: FoldGroup) -> Mapping[str, Values]:
     """Return, per tensor of a group, what every channel is whatever the input is; NaN where that is not known."""
-    constants = {name: np.full(group.size, np.nan) for name in tensors}
+    constants = {axis.tensor: np.full(group.size, np.nan) for axis in group.tensors}
     with np.errstate(all="ignore"):
         for node in view.nodes:
-            written = [name for name in node.output if name in tensors]
+            written = [name for name in node.output if name in constants]
             if written:
-                value = _value(view, group, node, [constants[name] for name in node.input if name in tensors])
+                value = _value(view, group, node, [constants[name] for name in node.input if name in constants])
                 constants.update(dict.fromkeys(written, value))
     return constants
 

@@ -22,7 +22,7 @@ from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
-from onnxfold.passes.merge.dead_to_duplicates import dead_units
+from onnxfold.passes.merge.dead_to_duplicates import dead_units, known_values
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import quick_fold
@@ -80,7 +80,9 @@ def test_a_bias_that_no_activation_lets_through_is_dead_and_another_is_not() -> 
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         (scope,) = open_scopes(load(model))
         (group,) = scope.analysis.groups
-        assert dead_units(scope.view, group).tolist() == [i == 2 and is_dead for i in range(6)]
+        assert dead_units(scope.view, group, known_values(scope.view, group)).tolist() == [
+            i == 2 and is_dead for i in range(6)
+        ]
 
 
 @pytest.mark.parametrize(("name", "is_padded"), [("mlp", False), ("chain_conv", True)])
