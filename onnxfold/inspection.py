@@ -22,7 +22,7 @@ from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
-from onnxfold.passes.normalize.shared_weights import ShareEqualWeights
+from onnxfold.passes.normalize.unneeded import ShareEqualWeights
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 

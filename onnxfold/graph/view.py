@@ -365,11 +365,11 @@ class GraphView:
 
     def types_for(self, input_shapes: Mapping[str, Sequence[int]]) -> Mapping[str, TensorType]:
         """Return the types of all tensors but weights, where inputs have these dimensions in place of assumed ones."""
-        shapes = {name: tuple(shape) for name, shape in {**self._input_shapes, **input_shapes}.items()}
-        key = frozenset(shapes.items())
+        key = frozenset((name, tuple(shape)) for name, shape in input_shapes.items())
         if key not in self._types:
             if len(self._types) == _KEPT_TYPES:
                 self._types.popitem()  # the first ones are asked for again and again
+            shapes = {**self._input_shapes, **input_shapes}
             self._types[key] = infer_types(self.model, self._weights, shapes, self._learned)
         return self._types[key]
 

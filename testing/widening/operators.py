@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-import onnxfold
 from onnxfold.graph.files.load import load
+from testing.quick import groups_of
 from testing.widening.axes import Array, WideAxis
 
 Layout = Callable[[str, int], WideAxis]
@@ -24,7 +24,7 @@ class OperatorNumbers:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.groups = onnxfold.inspect(model)
+        self.groups = groups_of(model)
         self.weights: dict[str, Array] = {}
         self.shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph

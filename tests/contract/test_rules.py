@@ -6,21 +6,20 @@ import numpy as np
 import onnx
 import pytest
 
-import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.registry import all_rules, channel_rule, find_rule
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.folding.scopes import all_groups, open_scopes, refusals_of_file
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
-from testing.quick import quick_fold
+from testing.quick import groups_of, quick_fold
 from testing.random_graphs.common import UNKNOWN_TO_ONNX
 from testing.rule_models.table import BLOCKING, NEEDS_NORMAL_FORM, RULE_MODELS
 from testing.widening.widen import widen
@@ -59,11 +58,11 @@ def test_every_rule_is_exercised() -> None:
 @pytest.mark.parametrize("name", RULE_MODELS)
 def test_channels_come_through(name: str) -> None:
     """The channels of the first Conv are read by a layer behind the operator, or end at it with a reason."""
-    found = inspect_model(RULE_MODELS[name]())
-    groups = [g for g in found.groups if "conv_0" in g.nodes]
+    scopes = open_scopes(load(RULE_MODELS[name]()))
+    groups = [g for g in all_groups(scopes) if "conv_0" in g.nodes]
     if name in BLOCKING:
         assert not groups
-        (refusal,) = [r for r in found.refusals if r.axis == "outputs of weight 'conv_0_w' (axis 0)"]
+        (refusal,) = [r for r in refusals_of_file(scopes) if r.axis == "outputs of weight 'conv_0_w' (axis 0)"]
         assert BLOCKING[name] in refusal.reason
         assert name in refusal.reason
     else:
@@ -109,7 +108,7 @@ def test_duplicates_are_lossless(name: str) -> None:
     _check(name, wide)
     assert relative_difference(expected, run(wide, feeds)) <= 1e-4
     result = quick_fold(wide, channel_ratio=0.5, method="fold-ar", verify=False)
-    assert [g.folded_width for g in result.report.groups] == [g.size for g in onnxfold.inspect(model)]
+    assert [g.folded_width for g in result.report.groups] == [g.size for g in groups_of(model)]
     assert relative_difference(expected, run(result.model, feeds)) <= 1e-4
 
 

@@ -10,7 +10,7 @@ import pytest
 import onnxfold
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
-from testing.quick import LOSSLESS, quick_fold
+from testing.quick import LOSSLESS, groups_of, quick_fold
 from testing.widening.widen import Order, widen
 
 #: Whether every row is doubled by itself, and where its copies stand.
@@ -25,7 +25,7 @@ def _draws(name: str, case: int) -> Iterator[tuple[int, bool, Order]]:
 
 
 def _assert_recovers(model: onnx.ModelProto, result: onnxfold.FoldResult, seed: int) -> None:
-    assert [g.folded_width for g in result.report.groups] == [g.size for g in onnxfold.inspect(model)]
+    assert [g.folded_width for g in result.report.groups] == [g.size for g in groups_of(model)]
     feeds = random_input(model, seed)
     assert relative_difference(run(model, feeds), run(result.model, feeds)) <= 5e-4
 
@@ -45,7 +45,7 @@ def _assert_widened(name: str, factor: int | None, seed: int, per_row: bool, ord
     feeds = random_input(model, seed)
     for a, b in zip(run(model, feeds), run(wide, feeds), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4 * np.abs(a).max())
-    for before, after in zip(onnxfold.inspect(model), onnxfold.inspect(wide), strict=True):
+    for before, after in zip(groups_of(model), onnxfold.inspect(wide), strict=True):
         assert after.name == before.name
         assert after.size == round(before.size / (1.0 - ratios[before.name]))
         assert factor is None or after.size == factor * before.size
