@@ -12,7 +12,7 @@ is the model and what the profile says of the runtime.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -24,24 +24,49 @@ from onnxfold.errors import ConfigError
 _FPUS = ("none", "single", "double")
 MICROCONTROLLER = "microcontroller"
 _KINDS = (MICROCONTROLLER, "linux")
-_CHOICES = {"fpu": _FPUS, "kind": _KINDS}
 _LARGEST_FILE = 1 << 20
 _LARGEST_FIGURE = 1 << 60
 _MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes", "stack_bytes")
 #: What is no figure, and needs no source.
 _UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "latency_table", "sources"})
-_EXPECTED: Mapping[Any, str] = {
-    "sources": "a table of strings",
-    "aliases": "a list of strings",
-    "fpu": f"one of {', '.join(_FPUS)}",
-    "kind": f"one of {', '.join(_KINDS)}",
-    "emulated_core": "a string",
-    "edge_impulse_device": "a string",
-    "latency_table": "the path of a report of a fold with max_latency, from the profile's folder",
-    "cycles_per_instruction": "a table of [lowest, highest] by operator, with an entry 'other'",
-    str: "a string",
-    int: "a whole number, at least 1 (0 for memory that the board lacks)",
-    float: "a fraction between 0 and 1",
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number of plausible size; NaN is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST_FIGURE
+
+
+def _is_range(value: Any) -> bool:
+    pair = value if isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) else [0, 0]
+    return bool(0 < pair[0] <= pair[1])
+
+
+def _are_cycles(value: Any) -> bool:
+    return isinstance(value, dict) and (not value or "other" in value) and all(map(_is_range, value.values()))
+
+
+_WHOLE = "a whole number, at least 1 (0 for memory that the board lacks)"
+#: By the name of a field, or its type: what is expected, in words, and whether a value is that.
+_EXPECTED: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
+    "sources": ("a table of strings", lambda value: isinstance(value, dict) and all(map(_is_text, value.values()))),
+    "aliases": ("a list of strings", lambda v: isinstance(v, list) and all(isinstance(entry, str) for entry in v)),
+    "fpu": (f"one of {', '.join(_FPUS)}", _FPUS.__contains__),
+    "kind": (f"one of {', '.join(_KINDS)}", _KINDS.__contains__),
+    "emulated_core": ("a string", lambda value: isinstance(value, str)),
+    "edge_impulse_device": ("a string", lambda value: isinstance(value, str)),
+    "latency_table": (
+        "the path of a report of a fold with max_latency, from the profile's folder",
+        lambda value: isinstance(value, str),
+    ),
+    "cycles_per_instruction": ("a table of [lowest, highest] by operator, with an entry 'other'", _are_cycles),
+    **dict.fromkeys(_MAY_BE_ZERO, (_WHOLE, lambda v: _is_number(v) and isinstance(v, int) and v >= 0)),
+    str: ("a string", _is_text),
+    int: (_WHOLE, lambda value: _is_number(value) and isinstance(value, int) and value >= 1),
+    float: ("a fraction between 0 and 1", lambda value: _is_number(value) and 0 <= value <= 1),
 }
 
 
@@ -191,40 +216,11 @@ def _problem(table: Mapping[str, Any]) -> str:
         if names:
             return f"{problem} {', '.join(sorted(names))}"
     for key, value in table.items():
-        if not _is_valid(key, value, types[key]):
-            return f"has {key} = {value!r}, which is not {_EXPECTED[key if key in _EXPECTED else types[key]]}"
+        expected, holds = _EXPECTED[key if key in _EXPECTED else types[key]]
+        if not holds(value):
+            return f"has {key} = {value!r}, which is not {expected}"
     unsourced = sorted(table.keys() - _UNSOURCED - table["sources"].keys())
     return f"does not say in its sources where these come from: {', '.join(unsourced)}" if unsourced else ""
-
-
-def _is_valid(key: str, value: Any, expected: Any) -> bool:
-    if key == "sources":
-        return isinstance(value, dict) and all(isinstance(entry, str) and entry for entry in value.values())
-    if key == "aliases":
-        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    if key in _CHOICES:
-        return value in _CHOICES[key]
-    if key == "cycles_per_instruction":
-        return isinstance(value, dict) and (not value or "other" in value) and all(map(_is_range, value.values()))
-    if key in ("emulated_core", "edge_impulse_device", "latency_table"):
-        return isinstance(value, str)
-    if expected is str:
-        return isinstance(value, str) and bool(value)
-    if not _is_number(value):
-        return False
-    return 0 <= value <= 1 if expected is float else isinstance(value, int) and value >= (key not in _MAY_BE_ZERO)
-
-
-def _is_range(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 2:
-        return False
-    numbers = [v for v in value if _is_number(v)]
-    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1]
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a number of plausible size; NaN is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST_FIGURE
 
 
 _K, _M = 1 << 10, 1 << 20

@@ -29,6 +29,9 @@ from onnxfold.graph.registry import NodeReader
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 
+#: Positions of channels on an axis; None for all of them in their order.
+Places = Positions | Sequence[int] | None
+
 
 class CannotDeclareError(Exception):
     """Raised by a rule to leave the whole node alone; the text is the reason shown to the user."""
@@ -101,13 +104,7 @@ class NodeContext(NodeReader):
         rank = self.rank(tensor)
         return Axis(tensor, axis % rank if rank else 0, blocks)
 
-    def link(
-        self,
-        a: Axis,
-        b: Axis,
-        a_positions: Sequence[int] | Positions | None = None,
-        b_positions: Sequence[int] | Positions | None = None,
-    ) -> None:
+    def link(self, a: Axis, b: Axis, a_positions: Places = None, b_positions: Places = None) -> None:
         """Declare that positions of `a` and `b` are the same channels, one to one by default.
 
         A constant that is linked like an activation holds a parameter per channel.
@@ -117,13 +114,7 @@ class NodeContext(NodeReader):
                 self.declarations.append(Use(data, Role.PARAMETER, self.key, channels))
         self._connect(a, b, a_positions, b_positions)
 
-    def _connect(
-        self,
-        a: Axis,
-        b: Axis,
-        a_positions: Sequence[int] | Positions | None,
-        b_positions: Sequence[int] | Positions | None,
-    ) -> None:
+    def _connect(self, a: Axis, b: Axis, a_positions: Places, b_positions: Places) -> None:
         self._mention(a)
         self._mention(b)
         inside = self._packed_heads(a)
@@ -146,18 +137,13 @@ class NodeContext(NodeReader):
         self.declarations.append(Link(a, b, a_index, b_index))
 
     def use(
-        self,
-        weight: Axis,
-        role: Role,
-        channels: Axis,
-        weight_positions: Sequence[int] | Positions | None = None,
-        channel_positions: Sequence[int] | Positions | None = None,
+        self, weight: Axis, role: Role, channels: Axis, entries: Places = None, channel_positions: Places = None
     ) -> None:
         """Declare that a weight axis holds entries of the positions of `channels`, one to one by default."""
         if role is Role.PRODUCER:
             self._revive(channels)
         self.declarations.append(Use(weight, role, self.key, channels))
-        self._connect(weight, channels, weight_positions, channel_positions)
+        self._connect(weight, channels, entries, channel_positions)
 
     def block(self, axis: Axis, reason: str) -> None:
         """Declare that the axis must keep its width."""

@@ -6,8 +6,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxfold.errors import NonFiniteError
-from onnxfold.graph.nodes import subgraphs
-from onnxfold.graph.tensors import Array, LazyTensor, is_float
+from onnxfold.graph.nodes import node_key, subgraphs
+from onnxfold.graph.tensors import Array, LazyTensor, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
 NAN, INFINITE = "NaN", "infinite"
@@ -32,7 +32,9 @@ def flaw(weight: LazyTensor | Array) -> str:
 def require_no_nan(view: GraphView) -> bool:
     """Check all float weights of a model, Constant nodes, bodies and functions included."""
     infinite = False
-    for name, weight in _all_weights(view):
+    nodes = [*view.graph.node, *(node for function in view.model.functions for node in function.node)]
+    weights = ((name, weight) for name, weight in view.weights.items() if is_float(view.weight_type(name)))
+    for name, weight in (*weights, *_inner_weights(nodes)):
         kind = flaw(weight)
         if kind == NAN:
             raise NonFiniteError(
@@ -67,22 +69,12 @@ def _cut(values: Array) -> Iterator[Array]:
         yield flat[start : start + _PIECE]
 
 
-def _all_weights(view: GraphView) -> Iterator[tuple[str, LazyTensor | Array]]:
-    for name, weight in view.weights.items():
-        if is_float(view.weight_type(name)):
-            yield name, weight
-    yield from _inner_weights([*view.graph.node, *(n for f in view.model.functions for n in f.node)])
-
-
 def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, LazyTensor | Array]]:
     """Yield the values of Constant nodes, and the weights and constants of bodies."""
     for node in nodes:
-        if node.op_type == "Constant" and node.output:
-            for attr in node.attribute:
-                if attr.name == "value" and is_float(attr.t.data_type):
-                    yield node.output[0], LazyTensor(attr.t)
-                elif attr.name in ("value_float", "value_floats"):
-                    yield node.output[0], np.array([*attr.floats, attr.f], np.float32)
+        value = constant_value(node)
+        if value is not None and is_float(type_of(value)):
+            yield node_key(node), value
         for body in subgraphs(node):
             for tensor in body.initializer:
                 if is_float(tensor.data_type) and tensor.data_location != TensorProto.EXTERNAL:

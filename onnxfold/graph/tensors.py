@@ -14,9 +14,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, TensorShapeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from onnxfold.errors import ModelLoadError
+from onnxfold.graph.nodes import DEFAULT_DOMAINS
 
 #: Device, inode, size and time of a file.
 Stamp = tuple[int, int, int, int]
@@ -213,6 +214,25 @@ class DerivedTensor(ComputedTensor):
 
 #: A weight as graphs hold it: read on first use, or edited.
 Weight = LazyTensor | Array
+
+
+def constant_value(node: NodeProto) -> Weight | None:
+    """Return the numbers that a Constant holds; None for other nodes, and for texts."""
+    if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS or len(node.attribute) != 1:
+        return None
+    (attr,) = node.attribute
+    if attr.name == "value":
+        return LazyTensor(attr.t)
+    if attr.name in ("value_float", "value_floats"):
+        return np.array(attr.f if attr.name == "value_float" else list(attr.floats), np.float32)
+    if attr.name in ("value_int", "value_ints"):
+        return np.array(attr.i if attr.name == "value_int" else list(attr.ints), np.int64)
+    return None
+
+
+def type_of(weight: Weight) -> int:
+    """Return the ONNX element type of a weight without reading it."""
+    return weight.elem_type if isinstance(weight, LazyTensor) else elem_type_of(weight)
 
 
 def loaded(weight: Weight) -> Array:

@@ -11,7 +11,7 @@ from onnxruntime import InferenceSession
 from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
-from onnxfold.graph.tensors import Array, LazyTensor, Shape, TensorType, Weight, elem_type_of, is_float, loaded
+from onnxfold.graph.tensors import Array, Shape, TensorType, Weight, is_float, loaded, type_of
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
 _IR_WITHOUT_LISTED_WEIGHTS = 4
@@ -327,8 +327,7 @@ class GraphView:
 
     def weight_type(self, name: str) -> int:
         """Return the ONNX element type of an initializer without reading it."""
-        value = self._weights[name]
-        return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
+        return type_of(self._weights[name])
 
     def fresh_name(self, stem: str) -> str:
         """Return a tensor name that is not in use."""

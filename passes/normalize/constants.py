@@ -16,7 +16,7 @@ from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, subgraphs
 from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.shapes.footprint import GROWING, tensor_bytes
-from onnxfold.graph.tensors import Array, LazyTensor, to_proto
+from onnxfold.graph.tensors import Array, constant_value, to_proto
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, PassResult
@@ -97,23 +97,10 @@ class LiftConstants(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Lift what can be lifted."""
-        constants = {n.output[0]: v for n in view.nodes if (v := _constant_value(n)) is not None}
+        constants = {n.output[0]: v for n in view.nodes if (v := constant_value(n)) is not None}
         view.put_weights(constants)
         modified = view.substitute({}, removed=constants)
         return PassResult(view.unlist_weights() or modified)
-
-
-def _constant_value(node: NodeProto) -> LazyTensor | Array | None:
-    if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS or len(node.attribute) != 1:
-        return None
-    attr = node.attribute[0]
-    if attr.name == "value":
-        return LazyTensor(attr.t)
-    if attr.name in ("value_float", "value_floats"):
-        return np.array(attr.f if attr.name == "value_float" else list(attr.floats), np.float32)
-    if attr.name in ("value_int", "value_ints"):
-        return np.array(attr.i if attr.name == "value_int" else list(attr.ints), np.int64)
-    return None
 
 
 @dataclass(frozen=True)

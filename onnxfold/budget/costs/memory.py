@@ -43,7 +43,7 @@ from onnxfold.channels.layers import result_of
 from onnxfold.channels.registry import Result
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import attr_int, captured_names
-from onnxfold.graph.tensors import bits_per_element
+from onnxfold.graph.tensors import bits_per_element, constant_value, type_of
 from onnxfold.graph.view import GraphView
 
 #: Bytes of structure per model, per operator and per tensor. Assumption, rounded up from what float TFLite files of
@@ -79,7 +79,7 @@ def vector_bytes(length: int, elem_type: int) -> int:
 def _graph(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     nodes = used_nodes(view)
     constants = {name: (view.weight_type(name), tuple(view.weights[name].shape)) for name in view.weights}
-    constants |= {n.output[0]: constant for n in nodes if (constant := _constant(n)) is not None}
+    constants |= {n.output[0]: (type_of(v), v.shape) for n in nodes if (v := constant_value(n)) is not None}
     yield Product(TENSOR_BYTES * len(view.input_names))
     indices, others = [], dict.fromkeys(view.output_names)
     for node in nodes:
@@ -117,20 +117,6 @@ def _tensor(axes: FoldedAxes, name: str, elem_type: int, shape: tuple[int, ...])
 
 def _item_bytes(elem_type: int) -> int:
     return int(onnx.helper.tensor_dtype_to_np_dtype(elem_type).itemsize)
-
-
-def _constant(node: NodeProto) -> tuple[int, tuple[int, ...]] | None:
-    """Return element type and shape of a Constant node."""
-    if node.op_type == "Constant":
-        for attr in node.attribute:
-            if attr.name == "value":
-                return attr.t.data_type, tuple(attr.t.dims)
-            if attr.name in ("value_float", "value_int"):
-                return (TensorProto.FLOAT if attr.name == "value_float" else TensorProto.INT64), ()
-            if attr.name in ("value_floats", "value_ints"):
-                size = len(attr.floats) + len(attr.ints)
-                return (TensorProto.FLOAT if attr.name == "value_floats" else TensorProto.INT64), (size,)
-    return None
 
 
 class RamCost(Cost):

@@ -11,7 +11,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
 from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import captured_names, dequantized_tensors, node_key, scales, subgraphs
-from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, is_float
+from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
 
@@ -157,11 +157,6 @@ def _graph_parameters(graph: GraphProto) -> int:
 
 
 def _constant_size(node: NodeProto) -> int:
-    if node.op_type != "Constant":
-        return 0
-    for attr in node.attribute:
-        if attr.name == "value" and is_float(attr.t.data_type):
-            return int(np.prod(attr.t.dims, dtype=np.int64))
-        if attr.name in ("value_float", "value_floats"):
-            return max(1, len(attr.floats))
-    return 0
+    """Return how many floats a Constant holds."""
+    value = constant_value(node)
+    return value.size if value is not None and is_float(type_of(value)) else 0
