@@ -32,7 +32,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.networks.joined_inputs import joined_inputs
 from onnxfold.folding.networks.joined_model import JoinedModel, join_models
-from onnxfold.folding.scopes import Scope
+from onnxfold.folding.open_model import Scope
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import silent

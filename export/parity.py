@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from onnxfold.budget.costs.macs import count_macs
+from onnxfold.budget.costs.running import count_macs
 from onnxfold.errors import ExportError
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.tflite.convert import Port

@@ -24,7 +24,6 @@ from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_bloc
 from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import BeforeFold, write_report
-from onnxfold.folding.written_model import verify_written, written_model
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
@@ -129,8 +128,8 @@ def fold_request(
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = remove_zero_blocks(way.run_fold(data), networks)
         tuning = train_norms(folded.view, task.reference, data, config, progress)
-        written = written_model(folded, data, config, progress)
-        checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
+        written = folded.written(data.inputs, config, progress)
+        checked = task.verify(written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
             require_lossless(checked, written.view)
         if (

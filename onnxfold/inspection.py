@@ -11,8 +11,16 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.folders import takes_folders
-from onnxfold.folding.after.lossless import bytes_of, share_equal_weights, spare_weights, stored_size
-from onnxfold.folding.scopes import GraphForm, all_groups, open_scopes, refusals_of_file
+from onnxfold.folding.open_model import (
+    GraphForm,
+    all_groups,
+    bytes_of,
+    open_scopes,
+    refusals_of_file,
+    share_equal_weights,
+    stored_size,
+)
+from onnxfold.folding.prepare import spare_weights
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.nodes import dequantized_tensors
 from onnxfold.graph.run.session import Feeds, InputInfo

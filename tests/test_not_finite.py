@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import NonFiniteError, VerificationError
-from onnxfold.folding import scopes
+from onnxfold.folding import open_model
 from onnxfold.graph import finite
 from onnxfold.graph.files.load import load
 from onnxfold.graph.finite import flaw
@@ -78,9 +78,9 @@ def test_external_data_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pyte
 
 def test_weights_that_two_groups_share_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr(scopes, "flaw", lambda weight: read.append(weight.proto.name) or "")
-    (scope,) = scopes.open_scopes(load(models.chain_conv(0)))
-    scopes.require_finite_channels(scope, everywhere=True)
+    monkeypatch.setattr(open_model, "flaw", lambda weight: read.append(weight.proto.name) or "")
+    (scope,) = open_model.open_scopes(load(models.chain_conv(0)))
+    open_model.require_finite_channels(scope, everywhere=True)
     assert len(read) == len(set(read)) > 0
 
 

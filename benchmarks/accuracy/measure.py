@@ -18,7 +18,7 @@ from onnxfold import api
 from onnxfold.channels.layers import own_statistics
 from onnxfold.errors import OnnxFoldError
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.open_model import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import model_inputs

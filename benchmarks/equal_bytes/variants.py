@@ -10,7 +10,7 @@ import numpy as np
 import onnxfold
 from benchmarks.accuracy.networks import Network
 from onnxfold.export import export_model
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.open_model import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.run.session import in_batches

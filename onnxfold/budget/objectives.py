@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.lengths import Cost, Graphs
-from onnxfold.budget.costs.macs import MacsCost, TiledMacsCost
 from onnxfold.budget.costs.memory import FlashCost, RamCost
+from onnxfold.budget.costs.running import LatencyCost, MacsCost, TiledMacsCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from onnxfold.budget.allocate import TOLERANCE, TiedWidths, require_reachable, solve_uniform, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
-from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.memory import vector_bytes
+from onnxfold.budget.costs.running import LatencyCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.objectives import NANOSECONDS, Budget, Budgets, Tradeoff, find_objective, tightest

@@ -3,7 +3,7 @@
 These steps are a static table, so the same input gives the same bytes everywhere.
 
 onnxruntime computes the channels of convolutions of images in tiles of 8 or 16, and only where their number is a
-multiple of 4 (:mod:`onnxfold.budget.costs.macs` has the prices). Matrix products have no such steps.
+multiple of 4 (:mod:`onnxfold.budget.costs.running` has the prices). Matrix products have no such steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,17 +9,17 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.methods import Method
 from onnxfold.folding.one_graph import find_candidates, fold_graph
-from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.open_model import OpenedModel, integer_reason
 from onnxfold.folding.prepare import Folded, PreparedModel
-from onnxfold.folding.scopes import integer_reason
 from onnxfold.graph.files.provenance import add_run
 from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
-from onnxfold.quantize.block_weights import BlockWeight
-from onnxfold.report import AccuracyRecord, ModelSize, RefusalKind
+from onnxfold.quantize.block_weights import BlockWeight, requantize_blocks
+from onnxfold.quantize.quantize import quantize_int8
+from onnxfold.report import AccuracyRecord, ModelSize, QuantizationRecord, RefusalKind
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,17 @@ class Decision:
 
     notes: tuple[str, ...] = ()
     accuracy: AccuracyRecord | None = None  # accuracies, where labels judged
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenModel:
+    """A model that is ready to be checked and written."""
+
+    view: GraphView
+    size: ModelSize  # what it costs; weights and MACs are those of the folded model, before quantisation
+    inputs: ModelInputs | None  # what the network was run on, to fold it or to quantise it
+    quantization: QuantizationRecord | None = None  # how it was quantised; None where it keeps its types
+    notes: tuple[str, ...] = ()  # what a user should know of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +54,26 @@ class FoldedModel:
     config: FoldConfig  # the request, in the form that gives the same result at any speed of the machine
     blocks: tuple[BlockWeight, ...] = ()  # weights that were of few bits
     decision: Decision = Decision()
+
+    def written(self, inputs: ModelInputs | None, config: FoldConfig, progress: Progress) -> WrittenModel:
+        """Return the model in the requested types; `inputs` are those of the request, where the fold needed none."""
+        if not config.quantizes:
+            return self._restore_blocks() if self.blocks else WrittenModel(self.view, self.size, self.inputs)
+        inputs = self.inputs or inputs
+        assert inputs is not None, "a request that quantises runs the network"
+        made = quantize_int8(self.view, None if inputs.are_tokens else inputs.batches, progress)
+        size = replace(self.size, size_bytes=file_bytes(made.view))
+        record = QuantizationRecord(config.dtype, made.weights, made.float_weights, self.size.size_bytes)
+        return WrittenModel(made.view, size, inputs, record, made.notes)
+
+    def _restore_blocks(self) -> WrittenModel:
+        """Return the model whose weights of few bits are stored as such again."""
+        view = self.view.copy()
+        done = requantize_blocks(view, self.blocks)
+        size = replace(self.size, size_bytes=file_bytes(view))
+        kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks})
+        note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
+        return WrittenModel(view, size, self.inputs, notes=(note,))
 
 
 def request_widths(

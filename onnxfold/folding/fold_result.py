@@ -15,8 +15,8 @@ from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs, write
 from onnxfold.folders import ModelFolder
+from onnxfold.folding.fold_model import WrittenModel
 from onnxfold.folding.prepare import Folded
-from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model

@@ -1,18 +1,21 @@
 """The value that the steps of a fold work on: an opened model, a request and a method."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
+from onnxfold.fidelity.held_out import Texts
+from onnxfold.fidelity.verify import Verification, VerificationResult
+from onnxfold.files import Cache
 from onnxfold.folding.after.tune_norms import require_tunable
-from onnxfold.folding.fold_model import FoldedModel, fold_model, request_widths, with_candidates
+from onnxfold.folding.fold_model import FoldedModel, WrittenModel, fold_model, request_widths, with_candidates
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.networks.joined_model import JoinedModel
-from onnxfold.folding.open_model import OpenedModel, Opening, open_model
+from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, open_model
 from onnxfold.folding.prepare import Folded, PreparedModel, prepare
-from onnxfold.folding.scopes import GraphForm
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
@@ -51,6 +54,20 @@ class FoldTask:
         prepared = prepare(self.opened, self.method, inputs, self.config.seed, keeps_refits=self.config.merge_map)
         prepared = replace(prepared, done=self.done)
         return with_candidates(prepared, self.progress) if chooses else prepared
+
+    def verify(
+        self, written: WrittenModel, renamed: Mapping[str, str], *, measures_latency: bool
+    ) -> VerificationResult:
+        """Check a result in onnxruntime; without a wish for it nothing is known."""
+        config = self.config
+        if not config.verify:
+            return VerificationResult(None)
+        return Verification(
+            self.reference, written.view, config.seed, self.progress,
+            threads=config.threads if measures_latency else None,
+            samples=written.inputs.held_out if written.inputs is not None else (), renamed=renamed,
+            texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+        ).run()  # fmt: skip
 
 
 def fold_once(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:

@@ -1,21 +1,24 @@
 """The values of a fold: a graph before its widths are known, its method settled, its duplicates found; and after."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.weight_matching import Partners
-from onnxfold.cluster.duplicates import lossless_width
+from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.folding.after.lossless import exact_duplicates
 from onnxfold.folding.methods import Method, Repair
-from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.scopes import Scope
+from onnxfold.folding.open_model import OpenedModel, Scope, copy_scopes
 from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.machine.threads import one_blas_thread
+from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import Diagnostics, GroupRecord, PassRecord
 
@@ -124,3 +127,32 @@ def prepare(
         sources = tuple(map(Sources, networks, partners))
         graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources))
     return PreparedModel(opened, inputs, graphs)
+
+
+def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:
+    """Whether channels of a group may go where that loses nothing: those of ties and streams, and kept ones, stay."""
+    return group.rules.tie is None and not group.norms and not any(group.matches(glob) for glob in keep)
+
+
+def exact_duplicates(view: GraphView, groups: list[FoldGroup], *, averages: bool = True, seed: int = 0) -> list[Labels]:
+    """Return the classes of exact duplicates; where channels are averaged, dead ones become some of them, in place."""
+    with one_blas_thread():
+        if averages:
+            DeadToDuplicates(tuple(groups))(view)
+        return find_duplicates(view, groups, seed=seed)
+
+
+def spare_weights(scopes: Sequence[Scope]) -> int:
+    """Return how many weights belong to channels that are dead, or exact duplicates of others."""
+    copies = copy_scopes(list(scopes))
+    graphs = [(scope.analysed, scope.analysis.groups) for scope in copies]
+    widths = []
+    for view, groups in graphs:
+        classes = exact_duplicates(view, groups)
+        least = [lossless_width(c, g.blocks) for c, g in zip(classes, groups, strict=True)]
+        widths += [
+            width if may_shrink(group) and not group.seam.spare else group.size
+            for width, group in zip(least, groups, strict=True)
+        ]
+    cost = WeightCost(graphs)
+    return int(cost([group.size for _, groups in graphs for group in groups]) - cost(widths))

@@ -11,9 +11,9 @@ from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask, fold_once
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.one_graph import fold_graph
+from onnxfold.folding.open_model import no_ties, open_scopes
 from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.folding.probes.measure_latency import add_latency_table
-from onnxfold.folding.scopes import no_ties, open_scopes
 from onnxfold.folding.search.fidelity_search import smallest_fold, smallest_request
 from onnxfold.folding.search.fit_device import DeviceFit, NeedOf
 from onnxfold.folding.search.latency_search import fold_within_latency

@@ -20,10 +20,9 @@ from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folders import ModelFolder, with_changes
 from onnxfold.folding.blocks.drop_blocks import Dropped
-from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.fold_model import FoldedModel, WrittenModel
 from onnxfold.folding.fold_result import merge_maps
-from onnxfold.folding.scopes import all_refusals
-from onnxfold.folding.written_model import WrittenModel
+from onnxfold.folding.open_model import all_refusals
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from onnxfold.budget.costs.macs import forward_cost
+from onnxfold.budget.costs.running import forward_cost
 from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import ModelLike

@@ -11,7 +11,7 @@ import onnx
 
 import onnxfold
 from onnxfold.budget.costs.lengths import Graphs
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.open_model import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.models import ALL_MODELS

@@ -14,8 +14,8 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.budget.allocate_globally import allocate_globally, convex
-from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.memory import count_flash, count_ram
+from onnxfold.budget.costs.running import count_macs
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
 from onnxfold.budget.objectives import Budget, Budgets

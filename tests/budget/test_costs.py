@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.lengths import Length, Product, ProductTable, SumCost
-from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.memory import FlashCost, RamCost, count_flash, count_ram
+from onnxfold.budget.costs.running import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from testing.models import ALL_MODELS
 from tests.budget.folded import NAMES, folds, graphs_of, model

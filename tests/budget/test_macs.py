@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.memory import RamCost
+from onnxfold.budget.costs.running import MacsCost, count_macs
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.inspection import measure

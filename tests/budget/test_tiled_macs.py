@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.lengths import PLAIN, Length, Product, ProductTable, SumCost, Tiling
-from onnxfold.budget.costs.macs import MacsCost, TiledMacsCost
+from onnxfold.budget.costs.running import MacsCost, TiledMacsCost
 from onnxfold.budget.moves import single_moves
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, depthwise_separable, mlp

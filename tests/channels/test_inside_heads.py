@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import MacsCost, count_macs
+from onnxfold.budget.costs.running import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import find_groups, head_axes
 from onnxfold.channels.group import ChannelAnalysis

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import count_macs
+from onnxfold.budget.costs.running import count_macs
 from onnxfold.channels.layers import Layer, find_layers
 from onnxfold.channels.registry import all_rules
 from onnxfold.graph.axes import move_from_front, move_to_front

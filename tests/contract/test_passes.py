@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxfold.folding.scopes import GraphForm
+from onnxfold.folding.open_model import GraphForm
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
-from onnxfold.passes.join.networks import COMMON_FORM
+from onnxfold.passes.join.join import COMMON_FORM
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, ShareInitializers, UnshareInitializers
 from onnxfold.passes.seams.tables import SplitLookups

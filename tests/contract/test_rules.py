@@ -12,7 +12,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.registry import all_rules, channel_rule, find_rule
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.folding.scopes import all_groups, open_scopes, refusals_of_file
+from onnxfold.folding.open_model import all_groups, open_scopes, refusals_of_file
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.fold_channels import FoldChannels

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxfold import api
-from onnxfold.folding import scopes
+from onnxfold.folding import open_model
 from testing.models import run
 from testing.quick import quick_fold
 from tests.folding.bodies import choice, nested_choice
@@ -66,7 +66,7 @@ def test_weights_read_by_both_branches_stay() -> None:
 @pytest.mark.parametrize(("most", "folded"), [(0, 0), (1, 1), (2, 2)])
 def test_bodies_behind_the_last_that_is_opened_stay(most: int, folded: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tree of ten thousand small bodies took minutes; what is not looked into computes what it did."""
-    monkeypatch.setattr(scopes, "_MOST_BODIES", most)
+    monkeypatch.setattr(open_model, "_MOST_BODIES", most)
     model = choice(weights_outside=True)
     found = api.inspect_model(model)
     assert len(found.groups) == folded

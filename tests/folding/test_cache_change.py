@@ -15,15 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.budget.allocate import TiedWidths
-from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.memory import RamCost
+from onnxfold.budget.costs.running import MacsCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.cli import cli
 from onnxfold.config import NOTHING
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
-from onnxfold.folding.open_model import OpenedModel, Opening, open_model
-from onnxfold.folding.scopes import GraphForm
+from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, open_model
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.progress import silent
 from testing.genai_models import HEADS, INNER, SIZE, genai_decoder

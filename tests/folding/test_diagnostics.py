@@ -13,8 +13,8 @@ import pytest
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition, mean_partition, select_partition
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.folding.open_model import open_scopes
 from onnxfold.folding.probes.diagnose import diagnose, error_curves
-from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView

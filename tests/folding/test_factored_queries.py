@@ -10,11 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import MacsCost, count_macs
+from onnxfold.budget.costs.running import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
-from onnxfold.folding.open_model import Opening, open_model
+from onnxfold.folding.open_model import GraphForm, Opening, open_model, open_scopes
 from onnxfold.folding.probes import sensitivity
-from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import cast
 
 import onnxfold
+from onnxfold.folding.fold_model import WrittenModel
 from onnxfold.folding.fold_result import FoldResult
-from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport, FoldReport
 from testing import models

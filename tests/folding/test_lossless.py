@@ -18,7 +18,7 @@ from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.folding.after import fold_lossless
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.open_model import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model

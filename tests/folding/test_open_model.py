@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxfold.budget.costs.macs import count_macs
+from onnxfold.budget.costs.running import count_macs
 from onnxfold.folding.open_model import open_model
 from onnxfold.graph.files.load import load
 from onnxfold.progress import silent

@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.open_model import Opening, open_model
+from onnxfold.folding.open_model import GraphForm, Opening, open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.probes.output_metric import output_metrics
-from onnxfold.folding.scopes import GraphForm
 from onnxfold.inputs.tokens.answers import Answers
 from onnxfold.progress import silent
 from testing.inputs import model_inputs

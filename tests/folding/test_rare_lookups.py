@@ -15,9 +15,9 @@ import onnxfold
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.cluster.clusterings.rotation import rotations, seen_moments
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.folding.open_model import GraphForm, open_scopes
 from onnxfold.folding.probes.sensitivity import Probe, measured_sensitivities
 from onnxfold.folding.probes.trials import relative_error
-from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs

@@ -13,13 +13,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import MacsCost
+from onnxfold.budget.costs.running import MacsCost
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.cluster.clusterings.rotation import shared_rotations
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import MemoryLimitError
+from onnxfold.folding.open_model import GraphForm, open_scopes
 from onnxfold.folding.probes.sensitivity import STAGE, Probe, sensitivities
-from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView

@@ -16,8 +16,7 @@ from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import find_groups
 from onnxfold.cluster.clusterings.rotation import rotations
 from onnxfold.errors import NothingToFoldError
-from onnxfold.folding.after.lossless import share_equal_weights
-from onnxfold.folding.scopes import GraphForm, open_scopes
+from onnxfold.folding.open_model import GraphForm, open_scopes, share_equal_weights
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.normalize_batch_norm import AbsorbNorms

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import forward_cost
+from onnxfold.budget.costs.running import forward_cost
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.shapes.footprint import Footprint

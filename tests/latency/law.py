@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from onnxfold.budget.costs.latency import timed_nodes
+from onnxfold.budget.costs.running import timed_nodes
 from onnxfold.folding.probes.measure_latency import Instruments
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.interleaved import Timing

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import onnxfold
 from onnxfold.api import FoldResult
-from onnxfold.budget.costs.latency import LatencyCost
+from onnxfold.budget.costs.running import LatencyCost
 from onnxfold.cli import cli
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NotMeasurableError

@@ -18,7 +18,7 @@ from onnxfold import api
 from onnxfold.api import FoldResult
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.errors import BudgetError
-from onnxfold.folding import written_model
+from onnxfold.folding import fold_model
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
@@ -169,7 +169,7 @@ def test_a_search_measures_what_is_written(monkeypatch: pytest.MonkeyPatch) -> N
         broken.set_weight("gemm_0_w", -view.weight("gemm_0_w"))
         return quantize_int8(broken, *rest)
 
-    monkeypatch.setattr(written_model, "quantize_int8", spoiled)
+    monkeypatch.setattr(fold_model, "quantize_int8", spoiled)
     with pytest.raises(BudgetError, match=r"a fidelity of 0\.7 cannot be kept"):
         quick_fold(model, **options)
 

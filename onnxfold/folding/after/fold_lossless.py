@@ -7,10 +7,10 @@ from onnx import TensorProto
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.verify import VerificationResult
-from onnxfold.folding.after.lossless import may_shrink
 from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.folding.prepare import may_shrink
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 

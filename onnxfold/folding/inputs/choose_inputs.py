@@ -5,7 +5,7 @@ from os import PathLike
 
 import numpy as np
 
-from onnxfold.budget.costs.macs import forward_cost
+from onnxfold.budget.costs.running import forward_cost
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache

@@ -8,8 +8,7 @@ from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.methods import Method
 from onnxfold.folding.networks.joined_model import JoinedModel
-from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.scopes import Scope
+from onnxfold.folding.open_model import OpenedModel, Scope
 from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.progress import Progress
 from onnxfold.report import ModelSize

@@ -10,17 +10,15 @@ from onnx import ModelProto
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.folding.after.lossless import bytes_of, stored_size
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.folding.scopes import Scope
+from onnxfold.folding.open_model import Scope, bytes_of, stored_size
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.token_plan import size_of
-from onnxfold.passes.join.join import JoinedGraph, join
-from onnxfold.passes.join.networks import BlocksToGroups, open_networks
+from onnxfold.passes.join.join import BlocksToGroups, JoinedGraph, join, open_networks
 from onnxfold.passes.join.structure import Match, SourceNetwork
 from onnxfold.report import ModelSize
 

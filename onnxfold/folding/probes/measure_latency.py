@@ -8,7 +8,7 @@ from importlib import metadata
 from os import PathLike
 from pathlib import Path
 
-from onnxfold.budget.costs.latency import timed_nodes
+from onnxfold.budget.costs.running import timed_nodes
 from onnxfold.budget.devices import load_device
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, NotMeasurableError, VerificationError

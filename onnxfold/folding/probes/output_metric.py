@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onnxfold.budget.costs.macs import count_token_macs, model_size
+from onnxfold.budget.costs.running import count_token_macs, model_size
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import OnnxFoldError

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates

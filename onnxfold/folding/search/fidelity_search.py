@@ -14,7 +14,6 @@ from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity
-from onnxfold.folding.written_model import written_model
 from onnxfold.graph.run.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -165,7 +164,7 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
         except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
             bracket, unfolded = bracket.kept_at(sparsity, criterion.allowance), error
         else:
-            written = written_model(folded, ChosenInputs(seen), config, progress)
+            written = folded.written(seen, config, progress)
             judgement = criterion.judge(written.view)
             tried, reached = sparsity, judgement.reached
             if judgement.holds:

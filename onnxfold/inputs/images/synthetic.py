@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
-from onnxfold.budget.costs.macs import forward_cost
+from onnxfold.budget.costs.running import forward_cost
 from onnxfold.graph.run.session import fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView

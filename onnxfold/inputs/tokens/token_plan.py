@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from onnxfold.budget.costs.macs import count_token_macs, model_size
+from onnxfold.budget.costs.running import count_token_macs, model_size
 from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView

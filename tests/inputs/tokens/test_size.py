@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 import onnxfold.machine.memory
-from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.interface import token_interface

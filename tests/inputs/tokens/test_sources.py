@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.graph.files.load import load
 from onnxfold.inputs import token_inputs
 from onnxfold.inputs.model_inputs import ModelInputs

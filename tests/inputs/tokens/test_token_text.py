@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, MemoryLimitError
 from onnxfold.folding.inputs.choose_inputs import labelled_samples
