@@ -101,10 +101,10 @@ def light_model(
     return work
 
 
-def read_types(inferred: ModelProto) -> dict[str, TensorType]:
-    """Return the types that a model states."""
+def read_types(inferred: ModelProto, names: Collection[str] | None = None) -> dict[str, TensorType]:
+    """Return the types that a model states, of all tensors or of some."""
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
-    return {info.name: _read(info) for info in infos if _has_shape(info)}
+    return {info.name: _read(info) for info in infos if (names is None or info.name in names) and _has_shape(info)}
 
 
 def _infer_with_runtime(
@@ -118,9 +118,10 @@ def _infer_with_runtime(
     """
     opsets = {o.domain: o.version for o in work.opset_import}
     answers: dict[str, TensorType] = {}
-    types: dict[str, TensorType] = {}
+    inferred, read = work, {name for node in foreign for name in node.input}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
-        types = read_types(_infer_shapes(_declaring(work, answers)))
+        inferred = _infer_shapes(_declaring(work, answers))
+        types = read_types(inferred, read)
         fresh: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
@@ -134,7 +135,7 @@ def _infer_with_runtime(
         if _drop_made_up_symbols(fresh) == _drop_made_up_symbols(answers):
             break
         answers = fresh
-    return types
+    return read_types(inferred)
 
 
 def _drop_made_up_symbols(types: Mapping[str, TensorType]) -> dict[str, TensorType]:

@@ -194,7 +194,7 @@ def _require_tokenizer(tokenizer: Tokenizer) -> None:
     ids = [*tokenizer.special, *tokenizer.frame[0], *tokenizer.frame[1], *tokenizer.beginnings, *tokenizer._weights]
     if not tokenizer._weights or not all(type(i) is int for i in ids):
         raise TypeError
-    if not all(np.isfinite(weight) for weight in tokenizer._weights.values()):
+    if not np.isfinite(list(tokenizer._weights.values())).all():
         raise ValueError
 
 
