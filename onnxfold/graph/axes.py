@@ -24,7 +24,7 @@ def move_to_front(values: Array, axis: int, blocks: int = 1) -> Array:
     (B*d1, d0, ...) for axis 1, where each block of axis 0 has entries of its own.
     """
     if blocks == 1:
-        return np.moveaxis(values, axis, 0)
+        return np.moveaxis(values, axis, 0) if axis else values
     split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
     moved = np.moveaxis(split, axis + 1, 1)
     return moved.reshape(blocks * moved.shape[1], *moved.shape[2:])
