@@ -10,6 +10,7 @@ import argparse
 import multiprocessing
 import re
 import tempfile
+import time
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -37,10 +38,10 @@ _HEAD = """# int8 exports of real models
 
 Reproduce with `python -m benchmarks.int8 --models ../shared/real --images ../shared/data/imagenet_even_500.zip`. SNR is
 that of the noisiest output, against onnxruntime in float32; a file below 20 dB is refused. *In float32*: operators that
-stay so, because int8 loses most in them.
+stay so, because int8 loses most in them. *MACs*: part of the multiply-accumulates that int8 does.
 
-| file | float32 | int8 | SNR (dB) | in float32 | inputs | refusal |
-|---|---|---|---|---|---|---|
+| file | float32 | int8 | SNR (dB) | in float32 | MACs | s | inputs | refusal |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -84,16 +85,19 @@ def _cells(path: Path, target: Path, images: dict[str, Path] | None) -> list[str
     try:
         export_model(path, target)
     except OnnxFoldError as error:
-        return [path.stem, "no", "", "", "", "", _short(error)]
+        return [path.stem, "no", "", "", "", "", "", "", _short(error)]
     pictures = {**images, **PIXELS[path.stem]} if images is not None and path.stem in PIXELS else {}
-    kind = "photographs" if pictures else "generated"
+    kind, start = "photographs" if pictures else "generated", time.perf_counter()
     try:
         report = export_model(path, target, dtype="int8", **pictures)
     except OnnxFoldError as error:
-        noise = re.search(r"ratio of (-?[\d.]+) dB", str(error))
-        return [path.stem, "yes", "no", noise.group(1) if noise else "", "", kind, _short(error)]
-    kept = [stays.group(1) for note in report.notes if (stays := re.match(r"(\d+ of \d+) operators stay", note))]
-    return [path.stem, "yes", "yes", f"{report.parity['snr_db']:.1f}", kept[0] if kept else "0", kind, ""]
+        noise, seconds = re.search(r"ratio of (-?[\d.]+) dB", str(error)), time.perf_counter() - start
+        ratio = noise.group(1) if noise else ""
+        return [path.stem, "yes", "no", ratio, "", "", f"{seconds:.0f}", kind, _short(error)]
+    stays = (re.match(r"(\d+ of \d+) operators stay in float32, and int8 does (\d+%)", note) for note in report.notes)
+    kept, macs = next((stay.groups() for stay in stays if stay), ("0", "100%"))
+    snr = report.parity["snr_db"]
+    return [path.stem, "yes", "yes", f"{snr:.1f}", kept, macs, f"{report.seconds:.0f}", kind, ""]
 
 
 def _short(error: OnnxFoldError) -> str:

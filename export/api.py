@@ -23,7 +23,6 @@ from onnxfold.export.draft import (
     write_draft,
 )
 from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
-from onnxfold.export.onnx2tf import Ports
 from onnxfold.export.parity import (
     TOLERANCE,
     Parity,
@@ -33,8 +32,10 @@ from onnxfold.export.parity import (
     probabilities,
     reference_inputs,
     run_reference,
+    set_apart,
     user_batches,
 )
+from onnxfold.export.tflite.convert import Ports
 from onnxfold.files import Output, check_outputs, part_folder, replace_by
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.files.model_files import claims_on
@@ -143,13 +144,15 @@ def export_model(
     view.fix_input_shapes(free_sizes(view))
     view.fix_input_shapes(needed_batch(view))
     ranged, checked = (_arrays(view, v, scale) for v in (calibration, data))
+    if ranged is not None and checked is None:
+        ranged, checked = set_apart(view, ranged)
     with part_folder(target) as folder:
         draft = folder / "model.tflite"
         report, ports = write_draft(view, draft, options, ranged)
         report.path = str(target)
         report.notes += view.notes + _note_on_sizes(view, free)
         if options["verify"]:
-            parity = _check(view, draft, ports, options, ranged if checked is None else checked)
+            parity = _check(view, draft, ports, options, checked)
             report.parity = asdict(parity)
             if not parity.output:
                 report.notes.append("no output is finite on the synthetic inputs: nothing was compared")

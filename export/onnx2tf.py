@@ -15,7 +15,7 @@ from onnx import ModelProto
 
 from onnxfold.errors import ExportError
 from onnxfold.export.interpreter import TFLiteInterpreter
-from onnxfold.export.tflite.convert import Port
+from onnxfold.export.tflite.convert import Port, Ports
 from onnxfold.export.tflite.layout import channels_last, plain
 
 #: Where the program is, if it is not on the path.
@@ -23,8 +23,6 @@ PROGRAM = "ONNXFOLD_ONNX2TF"
 
 _TIMEOUT_S = 1800
 _SUFFIXES = {"float32": "_float32.tflite", "float16": "_float16.tflite"}
-
-Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
 
 
 def find_onnx2tf() -> str | None:

@@ -8,7 +8,7 @@ measured against their own largest entry.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +19,12 @@ import onnxruntime as ort
 from onnxfold.budget.costs.running import count_macs
 from onnxfold.errors import ExportError
 from onnxfold.export.interpreter import TFLiteInterpreter
-from onnxfold.export.tflite.convert import Port
+from onnxfold.export.tflite.convert import Ports
 from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.run.session import fixed_batch, in_batches
+from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import synthetic_inputs
@@ -117,8 +117,12 @@ _CHECK_MACS = 4e9
 _FEWEST_SAMPLES = 2
 #: Samples at a time where the batch is free; not the 1 that the file was written for, and little memory.
 _BATCH = 4
+#: One batch of so many is set apart.
+_APART = 4
 #: Energy that a signal has at least, for logarithms.
 _NO_SIGNAL = 1e-30
+#: Ratio of noise where values are not finite any more.
+_DESTROYED = 1e9
 #: Largest difference relative to an output's natural scale that float32 rounding explains.
 TOLERANCE = 1e-4
 
@@ -169,6 +173,17 @@ def user_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Bat
     return [batches[i * len(batches) // wanted] for i in range(wanted)]
 
 
+def set_apart(view: GraphView, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return samples of a user without every fourth batch, and these; both are all samples where there are too few."""
+    size = fixed_batch([view.shape(name) or () for name in view.input_names]) or 1
+    count = sample_count(arrays) // size * size
+    apart = np.arange(count) // size % _APART == _APART - 1
+    if not apart.any():
+        return dict(arrays), dict(arrays)
+    rest, held = ({n: v[:count][part] if v.ndim else v for n, v in arrays.items()} for part in (~apart, apart))
+    return rest, held
+
+
 def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[str, Array]]:
     """Return the outputs of onnxruntime with graph optimisations off."""
     options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
@@ -189,37 +204,56 @@ def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[s
 def compare(
     path: Path,
     batches: Batches,
-    expected: list[dict[str, Array]],
-    ports: tuple[tuple[Port, ...], tuple[Port, ...]],
+    expected: Outputs,
+    ports: Ports,
     bounded: frozenset[str] = frozenset(),
 ) -> Parity:
     """Run an exported file on the inputs of :func:`run_reference` and measure the differences."""
-    interpreter, (inputs, outputs) = TFLiteInterpreter(path), ports
+    interpreter = TFLiteInterpreter(path)
     absolute, relative, worst, scale = 0.0, -1.0, "", Scale(1.0, "")
-    samples, reached = 0, largest_entries(bounded, expected)
-    energies = {port.name: np.zeros(2) for port in outputs}
-    for feeds, reference in zip(batches, expected, strict=True):
-        arrays = {p.name: to_layout(feeds[p.name], p.layout) for p in inputs}
-        got = interpreter.run(arrays)
-        samples += len(next(iter(feeds.values()))) if feeds and next(iter(feeds.values())).ndim else 1
-        for port in outputs:
-            a = np.asarray(reference[port.name], np.float64)
-            b = from_layout(np.asarray(got[port.name]), port.layout).astype(np.float64)
-            error = difference(port.name, a, b)
-            if a.size and not np.isfinite(a).any():
-                continue
-            absolute = max(absolute, error)
-            finite = np.isfinite(a)
-            energies[port.name] += [np.square(a[finite]).sum(), np.square((b - a)[finite]).sum()]
-            own = scale_of(port.name, bounded, a, reached.get(port.name, 0.0))
-            if not error / own.value <= relative:  # NaN included
-                relative, worst, scale = error / own.value, port.name, own
+    reached, energies = largest_entries(bounded, expected), {port.name: np.zeros(2) for port in ports[1]}
+    for name, a, b in _beside(interpreter, batches, expected, ports):
+        error = difference(name, a, b)
+        if a.size and not np.isfinite(a).any():
+            continue
+        absolute = max(absolute, error)
+        energies[name] += _energies(a, b)
+        own = scale_of(name, bounded, a, reached.get(name, 0.0))
+        if not error / own.value <= relative:  # NaN included
+            relative, worst, scale = error / own.value, name, own
     ratios = {name: _decibels(*energy) for name, energy in energies.items() if energy[1]}
     noisiest = min(ratios, key=lambda name: ratios[name], default="")
+    samples = sum(len(first) if (first := next(iter(feeds.values()), np.zeros(()))).ndim else 1 for feeds in batches)
     return Parity(
         str(interpreter.package), samples, absolute, max(relative, 0.0), worst, scale.words,
         snr_db=ratios.get(noisiest), noisiest=noisiest,
     )  # fmt: skip
+
+
+def noise_to_signal(path: Path, batches: Batches, expected: Outputs, ports: Ports) -> float:
+    """Return the energy of differences by that of the values, of the output with most of it."""
+    energies = {port.name: np.zeros(2) for port in ports[1]}
+    for name, a, b in _beside(TFLiteInterpreter(path), batches, expected, ports):
+        energies[name] += _energies(a, b)
+    ratios = [noise / max(signal, _NO_SIGNAL) for signal, noise in energies.values()]
+    return float(np.nan_to_num(ratios, nan=_DESTROYED, posinf=_DESTROYED).max(initial=0.0))
+
+
+def _beside(
+    interpreter: TFLiteInterpreter, batches: Batches, expected: Outputs, ports: Ports
+) -> Iterator[tuple[str, Array, Array]]:
+    """Return every output by name as it should be, and as a file gives it, batch by batch."""
+    for feeds, reference in zip(batches, expected, strict=True):
+        got = interpreter.run({port.name: to_layout(feeds[port.name], port.layout) for port in ports[0]})
+        for port in ports[1]:
+            exported = from_layout(np.asarray(got[port.name]), port.layout)
+            yield port.name, np.asarray(reference[port.name], np.float64), exported.astype(np.float64)
+
+
+def _energies(a: Array, b: Array) -> Array:
+    """Return the energy of values and of the differences from them, where they are finite."""
+    finite = np.isfinite(a)
+    return np.array([np.square(a[finite]).sum(), np.square((b - a)[finite]).sum()])
 
 
 def _decibels(signal: float, noise: float) -> float:

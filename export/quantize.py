@@ -1,161 +1,270 @@
-"""Quantisation to int8 by ai-edge-quantizer: weights per channel, activations by their ranges on inputs."""
+"""Quantisation to int8 by ai-edge-quantizer: weights per channel, activations by their ranges on inputs.
 
-import math
+Where int8 makes too much noise in the outputs, the noise that every tensor makes alone is measured on samples that the
+ranges are not taken from. These noises nearly add up, so that the worst tensors are known, and what stays in float32.
+"""
+
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from onnxfold.errors import ExportError
-from onnxfold.export.parity import to_layout
+from onnxfold.export.parity import Outputs, noise_to_signal, to_layout
+from onnxfold.export.tensor_ranges import Ranges, observed_ranges, relevant_ranges
 from onnxfold.export.tflite.convert import Converted
-from onnxfold.export.tflite.graph import Graph
-from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, tensor_names
+from onnxfold.export.tflite.graph import Graph, Operator, Value
+from onnxfold.export.tflite.serialize import inline_buffers, serialize, tensor_names
 from onnxfold.graph.tensors import Array
 from onnxfold.quantize.qdq import quiet
 from onnxfold.statistics.activations import Batches
 
-#: What operators tell apart of their input; int8 results of the first two do not change beyond it.
-_TOLD_APART = {
-    "LOGISTIC": (-8.0, 8.0), "TANH": (-4.0, 4.0), "RELU": (0.0, np.inf), "RELU6": (0.0, 6.0),
-    "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0), "HARD_SWISH": (-3.0, np.inf),
-}  # fmt: skip
-#: Operators that only move values.
-_MOVES = frozenset({
-    "RESHAPE", "TRANSPOSE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "SLICE", "CONCATENATION", "GATHER", "PACK", "UNPACK",
-    "SQUEEZE", "EXPAND_DIMS", "MAX_POOL_2D",
-})  # fmt: skip
-_ALL = (-np.inf, np.inf)
-#: Parts of a network: where int8 makes too much noise, some of so many stay in float32.
-_FEW, _MANY = 8, 48
-#: Part of the values of a tensor that a narrow range leaves out, at either end: what few entries alone reach.
-_FAR = 1e-4
-#: Values of a tensor that are drawn from all batches for that.
-_DRAWN = 1 << 17
-#: Numbers of this size stand for minus infinity where maxima are padded.
-_LOWEST = 3e38
-#: Smallest and largest value of a tensor; of tensors by the ids of their values.
-Sides = tuple[Array, Array]
-Ranges = dict[int, Sides]
+#: Part of the multiply-accumulates that int8 does at least.
+LEAST_INT8 = 0.5
+#: Files with operators in float32 that are tried at most.
+_TRIES = 6
+#: Part of the noise that is allowed, which tensors that are not told apart make at most.
+_LITTLE = 1 / 8
+#: What all operators cost in float32, beside their multiply-accumulates, which cost 1.
+_EACH = 0.2
+#: Part of its noise that a tensor makes at most with a narrow range, which inputs that nobody has seen may leave.
+_CLEARLY = 1 / 4
+#: Of so many batches, tensors are measured on one.
+_FEW = 8
+#: Tensors by the ids of their values, in the order of execution.
+Group = tuple[int, ...]
+#: Axis of the channels that weights have scales for.
+_CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "TRANSPOSE_CONV": 0, "FULLY_CONNECTED": 0}
+#: Multiply-accumulates of operators: elements of a tensor, times lengths of another one.
+_MACS = {
+    "CONV_2D": lambda op: prod(op.outputs[0].shape) * prod(op.inputs[1].shape[1:]),
+    "CONV_3D": lambda op: prod(op.outputs[0].shape) * prod(op.inputs[1].shape[:4]),
+    "DEPTHWISE_CONV_2D": lambda op: prod(op.outputs[0].shape) * prod(op.inputs[1].shape[:3]),
+    "TRANSPOSE_CONV": lambda op: prod(op.inputs[2].shape) * prod(op.inputs[1].shape[:3]),
+    "FULLY_CONNECTED": lambda op: prod(op.outputs[0].shape) * op.inputs[1].shape[-1],
+    "BATCH_MATMUL": lambda op: prod(op.inputs[0].shape) * prod(op.outputs[0].shape[-1:]),
+}
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Samples that no range is taken from, and the outputs of the ONNX model on them."""
+
+    batches: Batches
+    expected: Outputs
+
+    def loudest(self, count: int) -> "HeldOut":
+        """Return the batches that hold most of the energy of an output, on which noise depends most."""
+        energies = np.array([[np.square(v[np.isfinite(v)]).sum() for v in out.values()] for out in self.expected])
+        shares = (energies / np.maximum(energies.sum(0), np.finfo(np.float32).tiny)).max(1, initial=0.0)
+        order = np.argsort(-shares, kind="stable")[:count]
+        return HeldOut([self.batches[i] for i in order], [self.expected[i] for i in order])
 
 
 @dataclass(frozen=True)
 class Int8File:
     """The result of a quantisation: the operators left in float32, and the noise with none left."""
 
-    in_float: int = 0  # operators that stay in float32
-    snr_db: float = math.inf  # signal-to-noise ratio of the outputs without them
+    in_float: int  # operators that stay in float32
+    int8_macs: float  # part of the multiply-accumulates that is in int8
+    snr_db: float  # signal-to-noise ratio of the outputs with no operator in float32
 
 
 @dataclass(frozen=True)
 class _Try:
     """A file in int8 that was measured."""
 
-    snr_db: float
+    noise: float
     ranges: Ranges
-    in_float: tuple[str, ...]  # operators, as the quantiser names them
+    in_float: frozenset[int]  # tensors
+
+
+def quantize_int8(converted: Converted, path: Path, batches: Batches, held: HeldOut, least: float) -> Int8File:
+    """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
+
+    Ranges hold all values of the batches. Where held-out outputs have too much noise, tensors that make most of it get
+    ranges without the farthest values if that helps, and if noise still is too much, what is beside them stays in
+    float32: half of the multiply-accumulates at most.
+    """
+    whole, near = ranges_of(converted, path, batches)
+    search = _Search(converted, path, held, 10 ** (-least / 10))
+    if not search.suffices(whole):
+        noise, narrow = search.measure_groups(whole, near)
+        ranges = {**whole, **narrow}
+        if not (narrow and search.suffices(ranges)):
+            search.leave_in_float(ranges, noise)
+    best = search.write_best()
+    all_int8 = min(attempt.noise for attempt in search.tries if not attempt.in_float)
+    beside = search.beside(best.in_float)
+    return Int8File(len(beside), search.int8_macs(beside), -10 * float(np.log10(max(all_int8, 1e-30))))
+
+
+def ranges_of(converted: Converted, path: Path, batches: Batches) -> tuple[Ranges, Ranges]:
+    """Return ranges of the tensors of a float32 file that hold all values, and some without the farthest."""
+    names = tensor_names(converted.graph)
+    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
+    whole, near = (
+        relevant_ranges(converted.graph, {key: sides[name] for key, name in names.items() if name in sides})
+        for sides in observed_ranges(path, feeds)
+    )
+    return whole, near
 
 
 class _Search:
     """Files in int8 in turn, until the outputs of one have little noise."""
 
-    def __init__(self, path: Path, names: Mapping[int, str], measure: Callable[[], float], least: float) -> None:
-        self._path, self.exact, self._names = path, path.read_bytes(), names
-        self._measure, self._least = measure, least
+    def __init__(self, converted: Converted, path: Path, held: HeldOut, most: float) -> None:
+        self._graph, self._ports = converted.graph, (converted.inputs, converted.outputs)
+        self._path, self._exact, self._held, self._most = path, path.read_bytes(), held, most
+        self._few = held.loudest(max(len(held.batches) // _FEW, 1))
+        self._names = tensor_names(converted.graph)
+        self._macs = [_MACS[op.code](op) if op.code in _MACS else 0 for op in self._graph.operators]
         self.tries: list[_Try] = []
 
-    def measure(self, ranges: Ranges, in_float: Sequence[str] = ()) -> float:
-        """Write a file with some operators in float32; return its signal-to-noise ratio."""
-        of_tensors = {self._names[key]: {"min": low, "max": high} for key, (low, high) in ranges.items()}
-        self._path.write_bytes(self.exact)
-        self._path.write_bytes(_quantise_file(self._path, of_tensors, in_float))
-        return self._measure()
-
-    def suffices(self, ranges: Ranges, in_float: Sequence[str] = ()) -> bool:
-        """Measure a file that may be the result; return whether it has little noise."""
-        self.tries.append(_Try(self.measure(ranges, in_float), ranges, tuple(in_float)))
-        return self.tries[-1].snr_db >= self._least
-
-    def leave_in_float(self, ranges: Ranges, scopes: Sequence[str]) -> None:
-        """Try files with some operators in float32: a part of the network, the noisiest small parts, several parts."""
-        known = len(self.tries)
-        if any(self.suffices(ranges, part) for part in _parts(scopes, _FEW)):
-            return
-        helpful = sorted(self.tries[known:], key=lambda attempt: -attempt.snr_db)
-        if self._leave_noisiest(ranges, scopes):
-            return
-        unions = ([s for attempt in helpful[:count] for s in attempt.in_float] for count in range(2, _FEW // 2 + 1))
-        longer = (part for count in (4, 2) for part in _parts(scopes, count))
-        for kept in chain(unions, longer):
-            if self.suffices(ranges, kept):
-                return
-
-    def _leave_noisiest(self, ranges: Ranges, scopes: Sequence[str]) -> bool:
-        """Try to leave the fewest of the noisiest small parts in float32, half of them at most.
-
-        Noise of parts that alone are in int8 nearly adds up, whereas a part that alone is in float32 hardly shows where
-        several others make as much noise.
-        """
-        parts = _parts(scopes, _MANY)
-        alone = [self.measure(ranges, [s for s in scopes if s not in part]) for part in parts]
-        order = sorted(range(len(parts)), key=lambda i: alone[i])
-
-        def keeps(count: int) -> bool:
-            return self.suffices(ranges, [scope for i in sorted(order[:count]) for scope in parts[i]])
-
-        too_few, enough = 0, len(parts) // 2
-        if not enough or not keeps(enough):
-            return False
-        while enough - too_few > 1:
-            middle = (too_few + enough) // 2
-            too_few, enough = (too_few, middle) if keeps(middle) else (middle, enough)
-        return True
+    def suffices(self, ranges: Ranges, in_float: Collection[int] = ()) -> bool:
+        """Write and measure a file that may be the result; return whether it has little noise."""
+        self._write(ranges, in_float)
+        self.tries.append(_Try(self._noise(self._held), ranges, frozenset(in_float)))
+        return self.tries[-1].noise <= self._most
 
     def write_best(self) -> _Try:
-        """Write the file with the fewest operators in float32 of those with little noise, else that with the least."""
-        quiet_ones = [attempt for attempt in self.tries if attempt.snr_db >= self._least]
-        least_noisy = max(self.tries, key=lambda attempt: attempt.snr_db)
+        """Write the file with the least in float32 of those with little noise, else that with the least noise."""
+        quiet_ones = [attempt for attempt in self.tries if attempt.noise <= self._most]
+        least_noisy = min(self.tries, key=lambda attempt: attempt.noise)
         best = min(quiet_ones, key=lambda attempt: len(attempt.in_float), default=least_noisy)
         if best is not self.tries[-1]:
-            self.measure(best.ranges, best.in_float)
+            self._write(best.ranges, best.in_float)
         return best
 
+    def measure_groups(self, whole: Ranges, near: Ranges) -> tuple[dict[Group, float], Ranges]:
+        """Return the noise that groups of tensors make if they alone are in int8, and ranges with which they make less.
 
-def _parts(scopes: Sequence[str], count: int) -> list[Sequence[str]]:
-    """Return the operators in parts of one size, so many at most."""
-    size = -(-len(scopes) // count)
-    return [scopes[i : i + size] for i in range(0, len(scopes), size)]
+        Neighbours that together make little noise are not told apart.
+        """
+        noise: dict[Group, float] = {}
+        narrow: Ranges = {}
+        groups: list[Group] = [tuple(whole)]
+        while groups:
+            group = groups.pop()
+            made = self._noise_of({key: whole[key] for key in group})
+            if len(group) > 1 and made > self._most * _LITTLE:
+                groups += [group[len(group) // 2 :], group[: len(group) // 2]]
+                continue
+            noise[group] = made
+            if made > self._most * _LITTLE:
+                less = self._noise_of({key: near[key] for key in group})
+                if less < made * _CLEARLY:
+                    narrow.update({key: near[key] for key in group})
+                    noise[group] = less
+        return noise, narrow
+
+    def leave_in_float(self, ranges: Ranges, noise: Mapping[Group, float]) -> None:
+        """Try files with the noisiest tensors in float32, and find how many must be.
+
+        A tensor is so if all operators beside it are.
+        """
+        kept, left = [frozenset[int]()], [sum(noise.values())]
+        beside, in_float = {group: frozenset(self.beside(group)) for group in noise}, frozenset[int]()
+        while beside:
+            group = max(beside, key=lambda group: noise[group] / self._cost(beside[group] - in_float))
+            more = in_float | beside.pop(group)
+            if self.int8_macs(more) >= LEAST_INT8:
+                in_float = more
+                kept.append(kept[-1] | set(group))
+                left.append(left[-1] - noise[group])
+        last = len(kept) - 1
+        too_few, enough = 0, len(kept)
+        middle = next((i for i, sum_ in enumerate(left) if sum_ <= self._most), last)
+        for _ in range(_TRIES):
+            if self.suffices(ranges, kept[middle]):
+                enough = middle
+            else:
+                too_few = middle
+            if enough - too_few == 1:
+                break
+            middle = min(2 * too_few, last) if enough > last else (too_few + enough) // 2
+
+    def _cost(self, operators: Collection[int]) -> float:
+        """Return what operators in float32 cost: their part of the multiply-accumulates, and a little for each."""
+        return 1.0 - self.int8_macs(operators) + _EACH * (1 + len(operators)) / len(self._graph.operators)
+
+    def beside(self, tensors: Collection[int]) -> list[int]:
+        """Return the operators that compute or read tensors."""
+        kept = frozenset(tensors)
+        return [
+            i
+            for i, op in enumerate(self._graph.operators)
+            if any(id(v) in kept for v in (*op.inputs, *op.outputs) if v is not None)
+        ]
+
+    def int8_macs(self, in_float: Collection[int]) -> float:
+        """Return the part of the multiply-accumulates that is not in some operators."""
+        return 1.0 - sum(self._macs[i] for i in in_float) / (sum(self._macs) or 1)
+
+    def _write(self, ranges: Ranges, in_float: Collection[int]) -> None:
+        """Write a file in int8, but for some tensors and the operators beside them."""
+        graph = self._graph
+        scopes = ["".join(f"{self._names[id(v)]};" for v in graph.operators[i].outputs) for i in self.beside(in_float)]
+        sides = {"INPUT": graph.inputs, "OUTPUT": graph.outputs}
+        floats = [side for side, values in sides.items() if any(id(v) in in_float for v in values)]
+        of_tensors = {self._names[key]: {"min": low, "max": high} for key, (low, high) in ranges.items()}
+        self._path.write_bytes(self._exact)
+        self._path.write_bytes(_quantise_file(self._path, of_tensors, scopes, floats))
+
+    def _noise_of(self, ranges: Ranges) -> float:
+        """Return the noise of a float32 file in which some tensors are rounded to 8 bits."""
+        self._path.write_bytes(serialize(_rounded(self._graph, ranges), "", {}))
+        return self._noise(self._few)
+
+    def _noise(self, held: HeldOut) -> float:
+        return noise_to_signal(self._path, held.batches, held.expected, self._ports)
 
 
-def quantize_int8(
-    converted: Converted, path: Path, batches: Batches, measure: Callable[[], float], least: float
-) -> Int8File:
-    """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
+def _rounded(graph: Graph, ranges: Ranges) -> Graph:
+    """Return a graph in which some tensors are rounded to 8 bits where they are computed."""
+    result = Graph()
+    rounded: dict[int, Value] = {}
 
-    Ranges hold all values. Where the outputs have too much noise, ranges without the farthest values are tried, and
-    where noise still is too much, some operators stay in float32: half of them at most.
-    """
-    graph, names = converted.graph, tensor_names(converted.graph)
-    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
-    observed = activation_ranges(path, feeds)
-    ranges = relevant_ranges(graph, {key: observed[name] for key, name in names.items() if name in observed})
-    search = _Search(path, names, measure, least)
-    if not search.suffices(ranges):
-        path.write_bytes(search.exact)
-        near = near_ranges(path, feeds)
-        narrow = {key: _within(sides, near.get(names[key], sides)) for key, sides in ranges.items()}
-        if not search.suffices(narrow):
-            scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in graph.operators]
-            search.leave_in_float(max(search.tries, key=lambda attempt: attempt.snr_db).ranges, scopes)
-    best = search.write_best()
-    whole = max(attempt.snr_db for attempt in search.tries if not attempt.in_float)
-    return Int8File(len(best.in_float), whole)
+    def round_values(values: Collection[Value]) -> None:
+        for value in values:
+            low, high = (float(side) for side in ranges.get(id(value), (0.0, 0.0)))
+            if low < high:
+                options: dict[str, Any] = {"min": min(low, 0.0), "max": max(high, 0.0), "numBits": 8}
+                rounded[id(value)] = result.op("FAKE_QUANT", [value], value.shape, name=value.name, **options)
+
+    result.inputs = graph.inputs
+    round_values(graph.inputs)
+    for op in graph.operators:
+        inputs = [None if v is None else rounded.get(id(v), v) for v in op.inputs]
+        weight = op.inputs[1] if op.code in _CHANNELS and id(op.outputs[0]) in ranges else None
+        if weight is not None and weight.is_constant:
+            inputs[1] = _rounded_weight(weight, _CHANNELS[op.code])
+        result.operators.append(Operator(op.code, inputs, op.outputs, op.options, op.version))
+        round_values(op.outputs)
+    result.outputs = [rounded.get(id(value), value) for value in graph.outputs]
+    return result
 
 
-def _quantise_file(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
+def _rounded_weight(weight: Value, axis: int) -> Value:
+    """Return a weight as int8 holds it, with a scale per channel."""
+
+    def load() -> Array:
+        values = weight.values()
+        others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
+        scale = np.maximum(np.abs(values).max(others, keepdims=True) / 127, np.finfo(np.float32).tiny)
+        rounded: Array = np.round(values / scale) * scale
+        return rounded
+
+    return Value(weight.shape, weight.element_type, weight.name, load)
+
+
+def _quantise_file(
+    path: Path, ranges: Mapping[str, Mapping[str, object]], in_float: Collection[str], float_sides: Collection[str]
+) -> bytes:
     """Return the content of a file in int8, but for some operators."""
     try:
         from ai_edge_quantizer import quantizer, recipe
@@ -165,7 +274,10 @@ def _quantise_file(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_flo
         ) from None
     rules = recipe.static_wi8_ai8()
     exceptions = [{**rules[0], "regex": f"^{re.escape(s)}$", "algorithm_key": "no_quantize"} for s in in_float]
-    ports = [{**rules[0], "operation": side} for side in ("INPUT", "OUTPUT")]
+    ports = [
+        {**rules[0], "operation": side, **({"algorithm_key": "no_quantize"} if side in float_sides else {})}
+        for side in ("INPUT", "OUTPUT")
+    ]
     try:
         with quiet("ai_edge_quantizer"):  # it draws progress bars and warns of its own settings
             done = quantizer.Quantizer(str(path), [*rules, *exceptions, *(ports if exceptions else ())]).quantize(
@@ -174,85 +286,3 @@ def _quantise_file(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_flo
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
     return bytes(inline_buffers(bytes(done.quantized_model)))
-
-
-def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
-    """Return the range of every tensor, as far as its readers tell values apart.
-
-    A gate that is open at 8 is as open at 200; steps for numbers between them are taken from the others.
-    """
-    limits: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
-    for op in reversed(graph.operators):
-        wanted = [_TOLD_APART.get(op.code, _ALL)]
-        if op.code in _MOVES:
-            wanted = [limits.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
-        for value in op.inputs:
-            if value is not None:
-                sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
-                limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
-    narrowed: Ranges = {}
-    for key, (least, largest) in ranges.items():
-        low, high = limits.get(key, _ALL)
-        if least > largest:  # infinite everywhere
-            least = largest = np.zeros(())
-        narrowed[key] = np.clip(least, low, high), np.clip(largest, low, high)
-    return narrowed
-
-
-def activation_ranges(path: Path, batches: Batches) -> dict[str, Sides]:
-    """Return the smallest and the largest value of every float tensor that a file computes or is given.
-
-    The quantiser's own calibration averages ranges over batches, which cuts off what only some samples reach, and fails
-    where the delegate that it runs in leaves out a tensor that nobody reads.
-    """
-    ranges: dict[str, Sides] = {}
-    for name, values in _activations(path, batches):
-        low, high = ranges.get(name, (np.inf, -np.inf))
-        ranges[name] = values.min(initial=float(low)), values.max(initial=float(high))
-    return ranges
-
-
-def near_ranges(path: Path, batches: Batches) -> dict[str, Sides]:
-    """Return a range of every float tensor that leaves out the farthest of its values, drawn from all batches."""
-    drawn: dict[str, list[Array]] = {}
-    generator, count = np.random.default_rng(0), max(_DRAWN // len(batches), 1)
-    for name, values in _activations(path, batches):
-        few = values if values.size <= count else values[generator.integers(0, values.size, count)]
-        drawn.setdefault(name, []).append(few)
-    ranges: dict[str, Sides] = {}
-    for name, parts in drawn.items():
-        whole = np.concatenate(parts)
-        if whole.size:
-            low, high = np.quantile(whole, (_FAR, 1.0 - _FAR)).astype(np.float32)
-            ranges[name] = low, high
-    return ranges
-
-
-def _within(sides: Sides, near: Sides) -> Sides:
-    """Return a range cut to another one, which leaves out the farthest values."""
-    low, high = sides
-    return np.clip(near[0], low, high), np.clip(near[1], low, high)
-
-
-def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
-    """Return the values of every float tensor that a file computes or is given, batch by batch."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    interpreter = Interpreter(
-        model_path=str(path), num_threads=1, experimental_preserve_all_tensors=True,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-    )  # fmt: skip
-    signature = interpreter._get_full_signature_list()[SIGNATURE]  # a runner would hide what is inside
-    for feeds in batches:
-        for name, index in signature["inputs"].items():
-            interpreter.resize_tensor_input(index, feeds[name].shape)
-        interpreter.allocate_tensors()
-        for name, index in signature["inputs"].items():
-            interpreter.set_tensor(index, feeds[name])
-        interpreter.invoke()
-        operators = interpreter._get_ops_details()
-        computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
-        for detail in interpreter.get_tensor_details():
-            if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
-                values = interpreter.get_tensor(detail["index"])
-                yield detail["name"], values[np.abs(values) < _LOWEST]

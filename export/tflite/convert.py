@@ -175,6 +175,10 @@ class Port:
     layout: Layout
 
 
+#: Those of a file: inputs and outputs.
+Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
+
+
 @dataclass(frozen=True)
 class Converted:
     """A converted graph and how its interface maps to ONNX's."""

@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.export import export_model
-from onnxfold.export.parity import reference_inputs
+from onnxfold.export import export_model, quantize
+from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.parity import reference_inputs, run_reference, set_apart
+from onnxfold.export.tflite.convert import convert
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.images import synthetic
 from testing.graph_builder import GraphBuilder
@@ -143,7 +145,58 @@ def test_what_int8_loses_most_in_stays_in_float32(tmp_path: Path) -> None:
     report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
     assert report.parity["snr_db"] > 20
     assert any("2 of 12 operators stay in float32" in note for note in report.notes)
+    assert any("int8 does 100% of the multiply-accumulates" in note for note in report.notes)
     assert any("'x' is int8" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.5])
+def test_int8_does_half_of_the_products_at_least(least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize, "LEAST_INT8", least)
+    g = GraphBuilder("net", 0, (8, 8, 8))
+    large = g.conv("x", 4)
+    x = g.node("Sub", [large, g.constant("same", np.array(1e4 - 1, np.float32))], (4, 8, 8))
+    g.output(g.conv(x, 1))
+    model = g.build()
+    bias = next(i for i in model.graph.initializer if list(i.dims) == [4])
+    bias.CopyFrom(numpy_helper.from_array(np.full(4, 1e4, np.float32), bias.name))  # of its sums 8 bits tell nothing
+    if least:
+        with pytest.raises(ExportError, match="signal-to-noise"):
+            export_model(model, tmp_path / "net.tflite", dtype="int8")
+    else:
+        report = export_model(model, tmp_path / "net.tflite", dtype="int8")
+        assert report.parity["snr_db"] > 20
+
+
+def test_outputs_stay_in_float32_where_8_bits_do_not_hold_them(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.sigmoid(g.node("Sub", [g.conv("x", 4), g.constant("much", np.array(7, np.float32))], (4, 8, 8)))
+    g.output(x)  # hardly more than a step of the 256 between 0 and 1
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert report.parity["snr_db"] > 20
+    assert "y" not in TFLiteInterpreter(tmp_path / "net.tflite").quantisation()
+    assert any("int8 does 100%" in note for note in report.notes)
+
+
+def test_samples_that_check_a_file_are_shown_to_nothing_else() -> None:
+    view, samples = load(chain("conv")), {"x": np.arange(10.0).reshape(10, 1)}
+    rest, check = set_apart(view, samples)
+    assert check["x"].ravel().tolist() == [3, 7]
+    assert rest["x"].ravel().tolist() == [0, 1, 2, 4, 5, 6, 8, 9]
+    few = {"x": samples["x"][:3]}
+    assert all(np.array_equal(part["x"], few["x"]) for part in set_apart(view, few))
+
+
+def test_the_noise_that_is_foreseen_is_that_of_the_file(tmp_path: Path) -> None:
+    view = load(chain("conv", "relu", "conv"))
+    converted, path = convert(view), tmp_path / "net.tflite"
+    path.write_bytes(converted.to_bytes(""))
+    batches = reference_inputs(view)
+    held = quantize.HeldOut(batches, run_reference(view, batches))
+    whole, _ = quantize.ranges_of(converted, path, batches)
+    search = quantize._Search(converted, path, held, 1.0)
+    search.suffices(whole)
+    foreseen, _ = search.measure_groups(whole, whole)
+    assert sum(foreseen.values()) == pytest.approx(search.tries[0].noise, rel=0.5)
 
 
 def test_a_gate_gets_the_range_that_it_tells_apart(tmp_path: Path) -> None:
@@ -161,7 +214,7 @@ def test_ranges_leave_out_what_few_values_reach(tmp_path: Path) -> None:
     g.output(g.conv("x", 4))
     onnx.save(g.build(), tmp_path / "net.onnx")
     samples = np.random.default_rng(0).standard_normal((40, 3, 64, 64)).astype(np.float32)
-    samples[39, 0, 5, 5] = 300.0
+    samples[36, 0, 5, 5] = 300.0
     report = export_model(tmp_path / "net.onnx", tmp_path / "net.tflite", dtype="int8", calibration={"x": samples})
     assert report.parity["snr_db"] > 30
     assert not any("stay in float32" in note for note in report.notes)
