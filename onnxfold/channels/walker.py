@@ -13,7 +13,7 @@ kept positions. Only the weights' *values* differ from a selection, by the encod
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -155,21 +155,14 @@ def _units(elements: Elements, axis: Axis, positions: Positions) -> list[int]:
     return elements.units_on(axis)[positions].tolist() if axis in elements.offset else []
 
 
-@dataclass(frozen=True)
-class _Blocked:
-    node: str
-    reason: str
-    kind: RefusalKind = RefusalKind.OPERATOR
-
-
 class _BlockedUnits:
     """The units that must stay, each with the first reason why; axes of pictures have millions of them."""
 
     def __init__(self, unit_count: int) -> None:
-        self._reasons: list[_Blocked] = []
+        self._reasons: list[Block] = []
         self._which = np.full(unit_count, -1, np.int32)
 
-    def add(self, units: npt.NDArray[np.int64], why: _Blocked) -> None:
+    def add(self, units: npt.NDArray[np.int64], why: Block) -> None:
         """Block units; those that are blocked already keep their reason."""
         self._which[units[self._which[units] < 0]] = len(self._reasons)
         self._reasons.append(why)
@@ -179,7 +172,7 @@ class _BlockedUnits:
         """Whether each unit is blocked."""
         return self._which >= 0
 
-    def first(self, units: npt.NDArray[np.int64]) -> _Blocked | None:
+    def first(self, units: npt.NDArray[np.int64]) -> Block | None:
         """Return the reason of the first of some units that is blocked, None if none is."""
         numbers = self._which[units]
         numbers = numbers[numbers >= 0]
@@ -195,7 +188,7 @@ def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _Bl
     for d in declarations:
         if isinstance(d, Block):
             for axis in known.pop((d.axis.tensor, d.axis.axis), ()):
-                blocked.add(elements.units_on(axis), _Blocked(d.node, d.reason, d.kind))
+                blocked.add(elements.units_on(axis), d)
     _block_conflicts(elements, declarations, blocked)
     return blocked
 
@@ -212,13 +205,13 @@ def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], bl
     for (tensor, _), axes in cuts.items():
         for axis in axes if len(axes) > 1 else ():
             reason = f"'{tensor}' is read by nodes that cut this axis into different groups"
-            blocked.add(elements.units_on(axis), _Blocked("", reason))
+            blocked.add(elements.units_on(axis), Block(axis, reason, ""))
     for (tensor, _), axis_uses in uses.items():
         if len({u.role for u in axis_uses}) > 1 or len({u.axis for u in axis_uses}) > 1:
             reason = f"the weight '{tensor}' is shared by nodes that use this axis in different ways"
             for axis in dict.fromkeys(u.axis for u in axis_uses):
                 if axis in elements.offset:
-                    blocked.add(elements.units_on(axis), _Blocked(axis_uses[-1].node, reason))
+                    blocked.add(elements.units_on(axis), Block(axis, reason, axis_uses[-1].node))
 
 
 def _build_groups(
@@ -260,7 +253,8 @@ def _build_groups(
                 if places is None or len(kept) * places.shape[1] < len(elements.units_on(averaged.axis)):
                     kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
-            blocked.add(np.delete(ordered, kept), _Blocked((averaged or constraints[0]).node, reason))
+            why = averaged or constraints[0]
+            blocked.add(np.delete(ordered, kept), Block(why.axis, reason, why.node))
             group = _subset(
                 group, kept, WidthRules(blocks if len(kept) and blocks.max() else None, averaged is not None)
             )
@@ -346,7 +340,7 @@ def _refusals(
         units = elements.units_on(d.axis)
         free = len(units) - grouped[d.axis]
         if free and len(units) > 1:
-            alone = _Blocked(d.node, "only one channel of its kind")
+            alone = Block(d.axis, "only one channel of its kind", d.node)
             why = blocked.first(units) or alone
             refusals[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
     for d in declarations:  # weights of operators that refused to say anything
@@ -359,13 +353,11 @@ def _refusals(
                 and d.axis.axis < 2
                 and shape[d.axis.axis] > 1
             ):
-                refusals.setdefault(
-                    d.axis, _refusal(view, d.node, d.axis, "axis", _Blocked(d.node, d.reason, d.kind), 1.0)
-                )
+                refusals.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", d, 1.0))
     return sorted(refusals.values(), key=lambda r: (-r.weights, r.node, r.axis))
 
 
-def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: _Blocked, part: float) -> Refusal:
+def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: Block, part: float) -> Refusal:
     place = f"{_node(view, why.node)} '{node_name(view, why.node)}': ".lstrip() if why.node else ""
     return Refusal(
         node=node_name(view, owner),

@@ -25,18 +25,11 @@ class Mismatch(Exception):  # noqa: N818  (nothing has failed)
 
 @dataclass(frozen=True)
 class Op:
-    """A node of ONNX, and patterns of its first inputs.
+    """A node of ONNX, and patterns of its first inputs."""
 
-    Parameters
-    ----------
-    op_types : str
-        Its operator; of several, separated by ``|``, any.
-    inputs : tuple of Op, str, float or tuple
-        Another node; a name, which stands for the same tensor everywhere; a constant of one number; several of these,
-        of which any. Both orders of the inputs of Add and Mul are tried.
-    """
-
-    op_types: str
+    op_types: str  # its operator; of several, separated by ``|``, any
+    #: Another node; a name, which stands for the same tensor everywhere; a constant of one number; several of these, of
+    #: which any. Both orders of the inputs of Add and Mul are tried.
     inputs: tuple["Pattern", ...] = ()
 
     def fits(self, node: NodeProto) -> bool:
@@ -92,12 +85,7 @@ def multiplies_weight(view: GraphView, node: NodeProto) -> bool:
 def find_match(view: GraphView, node: NodeProto, pattern: Op, known: Match | None = None, *, shared: bool) -> Match:
     """Return the nodes of a pattern that ends at a node, behind those that are known.
 
-    Others may read what lies in between only if that is `shared`.
-
-    Raises
-    ------
-    Mismatch
-        If the nodes are others.
+    Others may read what lies in between only if that is `shared`. Raises :class:`Mismatch` if the nodes are others.
     """
     if not pattern.fits(node):
         raise Mismatch(f"{node.op_type} stands in the place of {pattern.op_types}")

@@ -46,24 +46,14 @@ def _canonical(domain: str) -> str:
 
 
 class NodeReader:
-    """A node and what its graph knows of it; channel rules, torch operators and exporters add their own words.
-
-    Attributes
-    ----------
-    key : str
-        The output that names the node.
-    op_type : str
-        Its operator.
-    version : int
-        The version of the operator's domain that the model imports.
-    """
+    """A node and what its graph knows of it; channel rules, torch operators and exporters add their own words."""
 
     def __init__(self, view: GraphView, node: NodeProto) -> None:
         self.view = view
         self.node = node
-        self.key = node_key(node)
+        self.key = node_key(node)  # the output that names the node
         self.op_type = node.op_type
-        self.version = view.opset(node.domain)
+        self.version = view.opset(node.domain)  # of the operator's domain, as the model imports it
 
     @property
     def name(self) -> str:

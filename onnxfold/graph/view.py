@@ -26,24 +26,14 @@ class GraphView:
     forgets what no longer holds of what was derived from the graph (who writes and reads a tensor, types, names in
     use); a test holds that no other package edits a graph in place.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model without initializers; owned by the view and edited in place.
-    weights : mapping of str to LazyTensor or ndarray
-        Initializers by name. An ndarray is an edited weight.
-    namespace : str
-        What new names begin with: the place of a body in its model, since no name may hide one of the graphs around
-        it; '' for the main graph.
-
-    Notes
-    -----
-    The ModelProto a user hands in is never edited: :func:`onnxfold.graph.files.load.load` copies everything
-    but the weights.
+    The view owns its model, which has no initializers. The ModelProto a user hands in is never edited:
+    :func:`onnxfold.graph.files.load.load` copies everything but the weights.
     """
 
     def __init__(self, model: ModelProto, weights: Mapping[str, Weight], namespace: str = "") -> None:
         self.model = model
+        #: What new names begin with: the place of a body in its model, since no name may hide one of the graphs around
+        #: it; '' for the main graph.
         self.namespace = namespace
         #: What was changed on loading, in words.
         self.notes: list[str] = []

@@ -40,8 +40,6 @@ def _bytes(view: GraphView, name: str) -> int | None:
 def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> dict[str, Array]:
     """Compute the outputs of nodes whose inputs are all weights, or outputs of earlier ones of them.
 
-    Notes
-    -----
     Only these nodes pass through onnx-graphsurgeon, in a graph of their own: it drops what it does not
     model (metadata, functions, unknown attributes) and would do so for the whole network.
     """

@@ -180,8 +180,6 @@ class UnshareInitializers(Pass):
 class ShareInitializers(Pass):
     """Merge the copies that UnshareInitializers made with their original where they are still equal.
 
-    Notes
-    -----
     Others that happen to be equal stay: sharing the means and variances that a repair normalised would
     count as weights removed, which the fold did not earn.
     """

@@ -1,7 +1,9 @@
 """Views and repetitions: Reshape and its relatives, Squeeze, Transpose, Expand and Tile."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, takewhile
 from math import prod
+from operator import mul
 
 import numpy as np
 
@@ -106,45 +108,24 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
                 break
             yield [ins.pop(0)], [outs.pop(0)]
             continue
-        run_in, run_out = [ins.pop(0)], [outs.pop(0)]
-        product_in, product_out = x[run_in[0]] or 0, y[run_out[0]] or 0
-        while product_in != product_out:
-            left, axes, shape = (ins, run_in, x) if product_in < product_out else (outs, run_out, y)
-            if not left or shape[left[0]] is None:
-                raise CannotDeclareError("the shapes before and after it cannot be matched; give --input-shapes")
-            axes.append(left.pop(0))
-            if axes is run_in:
-                product_in *= shape[axes[-1]] or 0
-            else:
-                product_out *= shape[axes[-1]] or 0
-        yield run_in, run_out
-    while (run := _last_run(x, y, ins, outs)) is not None:
+        counts = _shortest_run([x[i] for i in ins], [y[o] for o in outs])
+        if counts is None:
+            raise CannotDeclareError("the shapes before and after it cannot be matched; give --input-shapes")
+        yield [ins.pop(0) for _ in range(counts[0])], [outs.pop(0) for _ in range(counts[1])]
+    while counts := _shortest_run([x[i] for i in reversed(ins)], [y[o] for o in reversed(outs)]):
+        run = ins[-counts[0] :], outs[-counts[1] :]
+        del ins[-counts[0] :], outs[-counts[1] :]
         yield run
     yield ins, []
     yield [], outs
 
 
-def _last_run(x: Shape, y: Shape, ins: list[int], outs: list[int]) -> tuple[list[int], list[int]] | None:
-    """Take the shortest run of known sizes with equal products off the end of two lists of axes; None if none is."""
-    sizes_in, sizes_out = [x[i] for i in ins], [y[i] for i in outs]
-    i, o = len(ins) - 1, len(outs) - 1
-    if i < 0 or o < 0:
-        return None
-    product_in, product_out = sizes_in[i], sizes_out[o]
-    while product_in is not None and product_out is not None and product_in != product_out:
-        if product_in < product_out:
-            i -= 1
-            size = sizes_in[i] if i >= 0 else None
-            product_in = None if size is None else product_in * size
-        else:
-            o -= 1
-            size = sizes_out[o] if o >= 0 else None
-            product_out = None if size is None else product_out * size
-    if product_in is None or product_out is None:
-        return None
-    run = ins[i:], outs[o:]
-    del ins[i:], outs[o:]
-    return run
+def _shortest_run(x: Sequence[int | None], y: Sequence[int | None]) -> tuple[int, int] | None:
+    """Return how many of the first sizes of both have equal products, as few as possible; None if none are known to."""
+    known = (takewhile(lambda size: size is not None, sizes) for sizes in (x, y))
+    ends, others = (list(accumulate(sizes, mul)) for sizes in known)
+    common = next((end for end in ends if end in others), None)
+    return None if common is None else (ends.index(common) + 1, others.index(common) + 1)
 
 
 def _size(shape: Shape, axes: list[int]) -> int | None:

@@ -6,8 +6,9 @@ they take with them is added to what the widths of the rest are predicted to los
 number with the lowest sum is taken.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import numpy as np
 from onnx import NodeProto
@@ -48,16 +49,10 @@ class Droppable:
     caches: frozenset[str] = frozenset()  # inputs and outputs that go, too
 
 
-@dataclass(frozen=True)
-class Stays:
-    """A branch that cannot be dropped, and why."""
-
-    branch: ResidualBranch
-    reason: str
-
-
-def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -> tuple[list[Droppable], list[Stays]]:
-    """Return the blocks that can be dropped from a normalised graph, in its order, and the branches that cannot."""
+def droppable_blocks(
+    view: GraphView, *, may_change_caches: bool, whole: bool
+) -> tuple[list[Droppable], list[tuple[str, str]]]:
+    """Return the blocks that can be dropped from a graph, in its order, and names of branches that cannot, and why."""
     read = cache_heads(view)
     caches = frozenset((*read, *cache_outputs(view.output_names))) if read else frozenset()
     branches = residual_branches(view)
@@ -66,19 +61,14 @@ def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -
     parts = [part for block in blocks for part in _parts(block, stays)]
     return (
         [Droppable(part, *_along(view, part.branches, caches)) for part in parts],
-        [Stays(branch, stays[branch.join]) for branch in branches if branch.join in stays],
+        [(branch.name, stays[branch.join]) for branch in branches if branch.join in stays],
     )
 
 
-def _parts(block: ResidualBlock, stays: Iterable[str]) -> list[ResidualBlock]:
+def _parts(block: ResidualBlock, stays: Container[str]) -> list[ResidualBlock]:
     """Return the branches of a block that may go, those behind each other together."""
-    parts: list[list[ResidualBranch]] = [[]]
-    for branch in block.branches:
-        if branch.join in stays:
-            parts.append([])
-        else:
-            parts[-1].append(branch)
-    return [ResidualBlock(tuple(part)) for part in parts if part]
+    runs = groupby(block.branches, key=lambda branch: branch.join in stays)
+    return [ResidualBlock(tuple(part)) for stay, part in runs if not stay]
 
 
 def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *, may_change: bool) -> str:
@@ -188,8 +178,7 @@ def drop_request(opened: OpenedModel, config: FoldConfig, method: Method) -> Dro
     droppable, stay = droppable_blocks(opened.view, may_change_caches=config.allow_cache_change, whole=not searches)
     notes: tuple[str, ...] = ()
     if stay:
-        name = stay[0].branch.name
-        notes = (f"{len(stay)} residual branches stay, the first of them at '{name}': {stay[0].reason}",)
+        notes = (f"{len(stay)} residual branches stay, the first of them at '{stay[0][0]}': {stay[0][1]}",)
     if not droppable:
         why = notes[0] if notes else "no node adds what it computed from a stream to this stream"
         raise NothingToFoldError(f"no residual block can be dropped: {why}")

@@ -75,23 +75,9 @@ def checker_problem(model: ModelLike, *, full_check: bool = True) -> str:
 
 
 def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
-    """Open a model for reading and editing without copying its weights.
+    """Open a model for reading and editing without copying its weights; the model is left untouched.
 
-    Parameters
-    ----------
-    model : path or ModelProto
-        Left untouched.
-    input_shapes : mapping, optional
-        Dimensions to assume for inputs that have symbolic ones.
-
-    Raises
-    ------
-    ModelLoadError
-        If the file is missing, unreadable, no ONNX, or broken.
-    UnsupportedModelError
-        If the operator set is too old.
-    ConfigError
-        If `input_shapes` names no input or has the wrong rank.
+    `input_shapes` are dimensions to assume for inputs that have symbolic ones.
     """
     proto, base_dir, label = _read(model)
     _check(proto, label)
@@ -103,25 +89,13 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
 
 
 def require_main_graph(model: ModelProto) -> None:
-    """Refuse models that hold no computation.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If there is no node or no output.
-    """
+    """Refuse models that hold no computation."""
     if not model.graph.node or not model.graph.output:
         raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")
 
 
 def require_regular_file(path: Path) -> None:
-    """Refuse a FIFO, device or socket at once: opening it could wait for ever, or never end.
-
-    Raises
-    ------
-    ModelNotFoundError
-        If something is there, and it is neither a file nor a folder.
-    """
+    """Refuse a FIFO, device or socket at once: opening it could wait for ever, or never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise ModelNotFoundError(f"'{path}' is a FIFO, a device or a socket: give the path of an .onnx file")
 

@@ -46,13 +46,7 @@ def loaded_bytes(view: GraphView) -> int:
 
 
 def to_model(view: GraphView) -> ModelProto:
-    """Return the view as one ModelProto with its weights inside.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it would exceed protobuf's 2 GB.
-    """
+    """Return the view as one ModelProto with its weights inside, which has at most protobuf's 2 GB."""
     if weight_bytes(view) > PROTOBUF_LIMIT:
         raise UnsupportedModelError("the model exceeds 2 GB, more than one ModelProto can hold: save it to a path")
     model = ModelProto()
@@ -63,24 +57,11 @@ def to_model(view: GraphView) -> ModelProto:
 
 
 def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iterable[Path] = ()) -> None:
-    """Write the model to `path`, whole or not at all.
+    """Write the model to `path`, whole or not at all; it is replaced only when everything has been written.
 
-    Parameters
-    ----------
-    view : GraphView
-        What to write.
-    path : Path
-        Target; replaced only when everything has been written.
-    external_data : bool
-        Write the weights to a file beside it; always done where a single file would exceed 2 GB. It is called
-        ``<path>.data``, or ``<path>.<hash>.data`` where there is another file of that name.
-    keep : iterable of Path
-        Files that must stay although the model that is replaced had its weights there.
-
-    Raises
-    ------
-    ModelSaveError
-        If the path cannot be a file, or something cannot be written.
+    With `external_data`, and always where a single file would exceed 2 GB, weights go to a file beside it. That is
+    called ``<path>.data``, or ``<path>.<hash>.data`` where there is another file of that name. Files to `keep` stay
+    although the model that is replaced had its weights there.
     """
     target = target_of(path)
     if target.is_null:
@@ -105,13 +86,7 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
 
 
 def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
-    """Return the files that :func:`save` writes, to be checked before any work.
-
-    Raises
-    ------
-    ModelSaveError
-        If the path cannot be a file, or is a link out of the folder that the weights would be looked for in.
-    """
+    """Return the files that :func:`save` writes, to be checked before any work; refuse a path that cannot be one."""
     model, target = Output(path, role), target_of(path)
     if not external_data or target.is_null:
         return [model]
