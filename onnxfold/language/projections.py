@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from onnx import NodeProto
 
@@ -10,28 +9,10 @@ from onnxfold.graph.nodes import attr_int, captured_names
 from onnxfold.graph.patterns import multiplies_weight, only_reader
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
+from onnxfold.language.layouts import CACHED_KEYS, MICROSOFT, NORMS
 
-_MICROSOFT = "com.microsoft"
-#: Operators that read queries first, and the input that is a cache of keys.
-_CACHE = MappingProxyType(
-    {
-        ("GroupQueryAttention", _MICROSOFT): 3,
-        ("MultiHeadAttention", _MICROSOFT): 6,
-        ("Attention", ""): 4,
-        ("Attention", "ai.onnx"): 4,
-    }
-)
 #: Operators that may lie between a projection and the attention that reads it.
-_BETWEEN = frozenset(
-    {
-        "Reshape",
-        "Transpose",
-        "RotaryEmbedding",
-        "SimplifiedLayerNormalization",
-        "RMSNormalization",
-        "LayerNormalization",
-    }
-)
+_BETWEEN = frozenset({"Reshape", "Transpose", "RotaryEmbedding", *NORMS})
 _MATRIX = 2
 #: Most numbers of all bases together: axes of each, and their inverse, are kept until widths are chosen.
 _MOST_NUMBERS = 64 << 20
@@ -84,7 +65,7 @@ def projection(view: GraphView, tensor: str) -> Projection | None:
 def query_products(view: GraphView) -> Iterator[NodeProto]:
     """Yield the products that write the queries of attention whose keys go into a cache; their heads stay."""
     for node in view.nodes:
-        cache = _CACHE.get((node.op_type, node.domain))
+        cache = CACHED_KEYS.get((node.op_type, node.domain))
         if cache is None or not all(len(node.input) > i and node.input[i] for i in (1, cache)):
             continue
         source = node.input[0]
@@ -97,7 +78,7 @@ def query_products(view: GraphView) -> Iterator[NodeProto]:
 
 def packed_projection(view: GraphView, node: NodeProto) -> Projection | None:
     """Return the projection whose queries, keys and values a node reads behind each other, None for other nodes."""
-    if (node.op_type, node.domain) != ("GroupQueryAttention", _MICROSOFT) or any(node.input[1:3]):
+    if (node.op_type, node.domain) != ("GroupQueryAttention", MICROSOFT) or any(node.input[1:3]):
         return None
     packed = projection(view, node.input[0])
     if packed is None:

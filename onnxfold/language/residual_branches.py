@@ -16,16 +16,8 @@ from onnx import NodeProto
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
+from onnxfold.language.layouts import MICROSOFT, SUM_AND_NORM
 
-#: Norms that add their first two inputs, the input that is added to these, the output that holds the sum, and the
-#: operator that norms a single tensor, with the places of its other inputs.
-SUM_AND_NORM = {
-    "SkipSimplifiedLayerNormalization": ("SimplifiedLayerNormalization", (2,), 3),
-    "SkipLayerNormalization": ("LayerNormalization", (2, 3), 4),
-}
-#: The output that holds the sum.
-SUM = 3
-MICROSOFT = "com.microsoft"
 #: Operators that attention is made of, where it is not one.
 _MIXES = ("MatMul", "Softmax")
 _MATRIX = 2

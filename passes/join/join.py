@@ -18,12 +18,12 @@ from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.channels.layers import linear
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, node_key, rewritten, subgraphs, with_input
+from onnxfold.graph.nodes import attr_int, attr_ints, node_key, rewritten, subgraphs, with_input
 from onnxfold.graph.patterns import Match as PatternMatch
 from onnxfold.graph.patterns import Mismatch, Op
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult, Pipeline, Rewrite
+from onnxfold.passes.base import PassResult, Pipeline, Rewrite
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.stacked_axes import Index, StackedAxes
 from onnxfold.passes.join.structure import JoinedHeads, LayoutError, Match, SourceNetwork, join_heads, match
@@ -170,7 +170,7 @@ def _give_bias(view: GraphView, key: str) -> None:
 
 
 @dataclass(frozen=True)
-class BlocksToGroups(Pass):
+class BlocksToGroups(Rewrite):
     """Leave out the zeros of a convolution that reads its channels in equal blocks.
 
     Case 1: one group, and all weights between the j-th of `parts` equal parts of the outputs and another part than the
@@ -178,35 +178,30 @@ class BlocksToGroups(Pass):
     """
 
     parts: int  # number of parts: of networks beside each other
+    patterns = (Op("Conv"),)
+
+    def replace(self, view: GraphView, match: PatternMatch) -> list[NodeProto]:
+        """Return the convolution in groups, whose weight has the blocks one below the other."""
+        (node,), parts = match.nodes, self.parts
+        weight = node.input[1]
+        if attr_int(node, "group", 1) != 1 or not view.is_weight(weight) or len(view.consumers(weight)) > 1:
+            raise Mismatch("it has groups, or no weight of its own")
+        values = view.weight(weight)
+        outputs, inputs = values.shape[:2]
+        if parts < 2 or outputs % parts or inputs % parts:
+            raise Mismatch(f"its channels cannot be cut into {parts} parts")
+        cut = values.reshape(parts, outputs // parts, parts, inputs // parts, *values.shape[2:])
+        if any(np.any(cut[j, :, i]) for j in range(parts) for i in range(parts) if i != j):
+            raise Mismatch("it reads other blocks, too")
+        view.set_weight(weight, np.concatenate([cut[j, :, j] for j in range(parts)]))
+        return [rewritten(node, attributes={"group": parts})]
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite all there are."""
-        made: dict[str, NodeProto] = {}
-        for node in view.nodes:
-            if node.op_type != "Conv" or node.domain not in DEFAULT_DOMAINS or attr_int(node, "group", 1) != 1:
-                continue
-            weight = node.input[1]
-            if not view.is_weight(weight) or len(view.consumers(weight)) > 1:
-                continue
-            blocks = self._blocks(view.weight(weight))
-            if blocks is not None:
-                view.set_weight(weight, blocks)
-                made[node_key(node)] = rewritten(node, attributes={"group": self.parts})
-        changed = view.substitute(made)
-        if changed:
+        done = super().run(view)
+        if done.modified:
             view.drop_inferable_infos()
-        return PassResult(changed)
-
-    def _blocks(self, values: Array) -> Array | None:
-        """Return the blocks, one below the other; None where there is anything outside of them."""
-        outputs, inputs = values.shape[:2]
-        if self.parts < 2 or outputs % self.parts or inputs % self.parts:
-            return None
-        cut = values.reshape(self.parts, outputs // self.parts, self.parts, inputs // self.parts, *values.shape[2:])
-        inside = [cut[j, :, j] for j in range(self.parts)]
-        if any(np.any(cut[j, :, i]) for j in range(self.parts) for i in range(self.parts) if i != j):
-            return None
-        return np.concatenate(inside)
+        return done
 
 
 @dataclass(frozen=True, eq=False)

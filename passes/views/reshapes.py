@@ -14,6 +14,7 @@ from onnxfold.graph.nodes import attr_int, attr_ints, rewritten
 from onnxfold.graph.patterns import Dims, Match, Mismatch, chain, dims, only_reader
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.language.layouts import NORMS
 from onnxfold.passes.base import Rewrite
 
 #: Size that stands for every unknown dimension.
@@ -23,8 +24,6 @@ _STAND_INS = ((3, 5, 7, 11, 13, 17), (5, 3, 13, 7, 19, 11))
 _MOST_ELEMENTS = 1 << 20
 _MOST_AXES = 5
 _VIEWS = "Reshape|Squeeze|Unsqueeze"
-#: Operators that treat every row of the last axis by itself.
-_NORMS = "LayerNormalization|RMSNormalization|SimplifiedLayerNormalization"
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class HeadsToAxis(Rewrite):
     which of its positions are which head.
     """
 
-    patterns = (chain("Reshape", _NORMS, "Reshape"),)
+    patterns = (chain("Reshape", "|".join(NORMS), "Reshape"),)
 
     def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
         """Return the three with the targets of both views rewritten, under names of their own but for the result."""

@@ -3,14 +3,11 @@
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, BatchNorm, Role
 from onnxfold.channels.registry import Result, channel_rule
+from onnxfold.language.layouts import MICROSOFT, NORMS, SUM, SUM_AND_NORM
 
 _OVER_CHANNELS = (
     "its mean and variance are taken over these channels, and merging channels changes their weight in them"
 )
-
-
-#: The output of a skip normalisation that is its sum.
-_SUM = 3
 
 
 @channel_rule("InstanceNormalization", mixes="its mean and variance are taken over this axis")
@@ -35,7 +32,7 @@ def _scale_and_bias(node: NodeContext) -> None:
         node.hold_vector(index, role, node.axis(node.output(), 1))
 
 
-@channel_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", mixes=_OVER_CHANNELS)
+@channel_rule(*NORMS, mixes=_OVER_CHANNELS)
 def layer_normalization(node: NodeContext) -> None:
     """Axes in front of `axis` are independent samples; onnxruntime writes the last one into the default domain."""
     axis = node.integer("axis", -1) % node.rank(node.input(0))
@@ -48,24 +45,22 @@ def layer_normalization(node: NodeContext) -> None:
         node.norm(node.inputs[:1], node.output(), node.input(1), shift=shift, centred=centred)
 
 
-@channel_rule(
-    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS
-)
+@channel_rule(*SUM_AND_NORM, domain=MICROSOFT, mixes=_OVER_CHANNELS)
 def normalised_sum(node: NodeContext) -> None:
     """Add up two inputs, the second broadcast to the first, and a vector; output 3 is the sum, the residual stream."""
-    centred = node.op_type == "SkipLayerNormalization"
-    bias = 4 if centred else 3
-    for result in (node.output(0), node.output(_SUM)):
+    norm, _, bias = SUM_AND_NORM[node.op_type]
+    centred = norm == "LayerNormalization"
+    for result in (node.output(0), node.output(SUM)):
         for operand in (node.input(0), node.input(1)) if result else ():
-            for i in range(1 if result == node.output(_SUM) else 2, node.rank(operand) + 1):
+            for i in range(1 if result == node.output(SUM) else 2, node.rank(operand) + 1):
                 source = node.axis(operand, -i)
                 if operand == node.input(0) or node.width(source) != 1:
                     node.link(source, node.axis(result, -i))
-    if node.output(_SUM) and node.input(bias):
-        node.link_broadcast(node.input(bias), node.output(_SUM), Role.BIAS)
+    if node.output(SUM) and node.input(bias):
+        node.link_broadcast(node.input(bias), node.output(SUM), Role.BIAS)
     for operand in (node.input(0), node.input(1)):
         node.block(node.axis(operand, -1), _OVER_CHANNELS)
-    parts = [name for name in (node.input(0), node.input(1), node.output(_SUM)) if name]
+    parts = [name for name in (node.input(0), node.input(1), node.output(SUM)) if name]
     shift = node.input(3) if centred else ""
     node.norm(parts, node.output(), node.input(2), shift=shift, bias=node.input(bias), centred=centred)
 
