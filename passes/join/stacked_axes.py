@@ -9,6 +9,7 @@ fold may take away again can be put in this way, so the result is valid wherever
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +47,16 @@ def lay_out(
                 rank_at[positions] = np.arange(positions.shape[1])
     starts = np.flatnonzero(np.diff(group_at, prepend=-2) | np.diff(unit_at, prepend=-2) | (group_at < 0))
     members = {g: _members(slots[g]) for g in set(group_at[group_at >= 0].tolist())}
-    rows: list[Index] = []
+    runs: list[range] = []
+    units: list[int] = []
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), width], strict=True):
-        g, run = int(group_at[start]), np.arange(start, stop)
-        units = [-1] if g < 0 else members[g].get(int(unit_at[start]), [])
-        rows += [np.stack([run, group_at[run], np.full_like(run, new), rank_at[run]]) for new in units]
-    return WideAxis(*np.concatenate([*rows, np.zeros((4, 0), np.int64)], axis=1))
+        g = int(group_at[start])
+        here = [-1] if g < 0 else members[g].get(int(unit_at[start]), [])
+        runs += [range(start, stop)] * len(here)
+        units += here
+    place = np.fromiter(chain.from_iterable(runs), np.int64)
+    unit = np.repeat(np.array(units, np.int64), np.array([len(run) for run in runs], np.int64))
+    return WideAxis(place, group_at[place], unit, rank_at[place])
 
 
 def _members(slots: Index) -> dict[int, list[int]]:
