@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import Outputs, noise_to_signal, to_layout
-from onnxfold.export.tensor_ranges import Ranges, observed_ranges, relevant_ranges
+from onnxfold.export.tensor_ranges import Ranges, Sides, observed_ranges, relevant_ranges
 from onnxfold.export.tflite.convert import Converted
 from onnxfold.export.tflite.graph import Graph, Operator, Value
 from onnxfold.export.tflite.serialize import inline_buffers, serialize, tensor_names
@@ -155,7 +155,7 @@ class _Search:
                 groups += [group[len(group) // 2 :], group[: len(group) // 2]]
                 continue
             noise[group] = made
-            if made > self._most * _LITTLE:
+            if made > self._most * _LITTLE and any(_is_far_narrower(near[key], whole[key]) for key in group):
                 less = self._noise_of({key: near[key] for key in group})
                 if less < made * _CLEARLY:
                     narrow.update({key: near[key] for key in group})
@@ -176,16 +176,15 @@ class _Search:
                 in_float = more
                 kept.append(kept[-1] | set(group))
                 left.append(left[-1] - noise[group])
-        last = len(kept) - 1
-        too_few, enough = 0, len(kept)
-        middle = next((i for i, sum_ in enumerate(left) if sum_ <= self._most), last)
+        too_few, enough, last = 0, len(kept), len(kept) - 1
+        middle = next((i for i in range(1, last) if left[i] <= self._most), last)
         for _ in range(_TRIES):
+            if enough - too_few == 1:
+                break
             if self.suffices(ranges, kept[middle]):
                 enough = middle
             else:
                 too_few = middle
-            if enough - too_few == 1:
-                break
             middle = min(2 * too_few, last) if enough > last else (too_few + enough) // 2
 
     def _cost(self, operators: Collection[int]) -> float:
@@ -222,6 +221,11 @@ class _Search:
 
     def _noise(self, held: HeldOut) -> float:
         return noise_to_signal(self._path, held.batches, held.expected, self._ports)
+
+
+def _is_far_narrower(sides: Sides, others: Sides) -> bool:
+    """Return whether steps of a range are so much smaller that clearly less noise is possible."""
+    return bool(np.square(sides[1] - sides[0]) < _CLEARLY * np.square(others[1] - others[0]))
 
 
 def _rounded(graph: Graph, ranges: Ranges) -> Graph:

@@ -109,5 +109,6 @@ def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
         computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
         for detail in interpreter.get_tensor_details():
             if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
-                values = interpreter.get_tensor(detail["index"])
-                yield detail["name"], values[np.abs(values) < _LOWEST]
+                values = interpreter.get_tensor(detail["index"]).reshape(-1)
+                usual = values.min() > -_LOWEST and values.max() < _LOWEST
+                yield detail["name"], values if usual else values[np.abs(values) < _LOWEST]
