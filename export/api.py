@@ -104,7 +104,8 @@ def export_model(
         Samples that ranges of int8 are taken from, up to 256 of them: an .npz file of arrays named after the inputs, or
         a folder of JPEG and PNG files. By default inputs are generated.
     data : path or mapping of str to ndarray, optional
-        Samples that the file is checked on; by default those of the calibration, or generated ones.
+        Samples that the file is checked on; by default every fourth of the calibration, which nothing else sees, or
+        generated ones.
     mean, std : float or sequence of float, optional
         Mean and standard deviation of the pixels of folders, one or one per channel. Numbers up to 1 are for pixels
         from 0 to 1, larger ones for pixels from 0 to 255.

@@ -135,7 +135,7 @@ class _Search:
         """Write the file with the least in float32 of those with little noise, else that with the least noise."""
         quiet_ones = [attempt for attempt in self.tries if attempt.noise <= self._most]
         least_noisy = min(self.tries, key=lambda attempt: attempt.noise)
-        best = min(quiet_ones, key=lambda attempt: len(attempt.in_float), default=least_noisy)
+        best = min(quiet_ones, key=lambda attempt: self._cost(self.beside(attempt.in_float)), default=least_noisy)
         if best is not self.tries[-1]:
             self._write(best.ranges, best.in_float)
         return best
