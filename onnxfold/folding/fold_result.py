@@ -43,11 +43,9 @@ def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
     """Return every matrix of a fold by name."""
     arrays: dict[str, Array] = {}
     for graph in graphs:
-        for name, values in itertools.chain(_group_arrays(graph), _weight_arrays(graph.refits)):
-            key = next(
-                k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in arrays
-            )
-            arrays[key] = values
+        for name, values in _arrays(graph):
+            keys = itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2)))
+            arrays[next(key for key in keys if key not in arrays)] = values
     return arrays
 
 
@@ -58,15 +56,12 @@ def npz_of(arrays: dict[str, Array]) -> bytes:
     return content.getvalue()
 
 
-def _group_arrays(graph: Folded) -> Iterator[tuple[str, Array]]:
+def _arrays(graph: Folded) -> Iterator[tuple[str, Array]]:
+    """Yield the matrices of groups, and what the repair did to weights."""
     for group, partition in graph.plan:
         yield f"P/{group.name}", partition.encode
         yield f"Q/{group.name}", partition.decode
-
-
-def _weight_arrays(refits: Refits | None) -> Iterator[tuple[str, Array]]:
-    if refits is None:
-        return
+    refits = graph.refits or Refits()
     for weight, refit in refits.columns.items():
         yield f"B/{weight}", refit.matrix
         yield f"B.axis/{weight}", np.array([refit.axis.axis, refit.axis.blocks])

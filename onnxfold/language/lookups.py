@@ -55,16 +55,16 @@ def rows_of_ids(view: GraphView, index: str, count: int, ids: str = "") -> Array
 
 def is_part(view: GraphView, table: str) -> bool:
     """Whether several ids find the same row of a table, of zeros: what they stand for is found elsewhere."""
-    return any(_has_others(view, node) for node in view.consumers(table) if looks_rows_up(view, node))
-
-
-def _has_others(view: GraphView, lookup: NodeProto) -> bool:
-    counted, (rows, *_) = view.producer(lookup.input[1]), view.weights[lookup.input[0]].shape
-    if counted is None or counted.op_type not in COUNTS:
-        return False
-    indices = rows_of_ids(view, lookup.input[1], rows + 2)
-    ids = np.bincount(indices[: known_ids(indices, rows)], minlength=rows)
-    return bool((ids > 1).any()) and not view.weight(lookup.input[0])[ids > 1].any()
+    for node in view.consumers(table):
+        counted = view.producer(node.input[1]) if looks_rows_up(view, node) else None
+        if counted is None or counted.op_type not in COUNTS:
+            continue
+        rows = view.weights[table].shape[0]
+        indices = rows_of_ids(view, node.input[1], rows + 2)
+        ids = np.bincount(indices[: known_ids(indices, rows)], minlength=rows)
+        if (ids > 1).any() and not view.weight(table)[ids > 1].any():
+            return True
+    return False
 
 
 def known_ids(rows: Array, table_rows: int) -> int:

@@ -281,6 +281,8 @@ class _Join:
     def _stack(self, node: NodeProto) -> None:
         """Case 1."""
         key, analysis = node_key(node), self.networks[0].analysis
+        places = {index for owner, index in self.networks[0].width_counts if owner == key}
+        counted = [name for i, name in enumerate(node.input) if i in places]
         for name in node.input:
             if name in self.apart:
                 raise self._refuse(node, f"what it reads, '{name}', holds channels that cannot be merged")
@@ -289,17 +291,13 @@ class _Join:
                 self.view.put_weights({name: self.axes.weight(name)})
                 for axis in self.axes.grouped[name]:
                     self.owners[axis] = self.axes.axis(axis).owners
-            elif name and self._is_weight(name) and not self._is_counted(node, name) and not self._is_equal(name):
+            elif name and self._is_weight(name) and name not in counted and not self._is_equal(name):
                 raise self._refuse(node, f"the constant '{name}' is not the same in all of them")
         for count in [c for c in analysis.counts if c.node == key]:
             node = self._update_count(node, count)
         for select in [s for s in analysis.selects if s.node == key]:
             node = self._update_selection(node, select)
         self.nodes.append(node)
-
-    def _is_counted(self, node: NodeProto, name: str) -> bool:
-        places = {index for key, index in self.networks[0].width_counts if key == node_key(node)}
-        return list(node.input).index(name) in places
 
     def _is_equal(self, name: str) -> bool:
         values = [n.view.weight(self.axes.name(i, name)) for i, n in enumerate(self.networks)]
