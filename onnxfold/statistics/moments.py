@@ -241,6 +241,11 @@ class CrossMoments:
             self._yy.add(len(b), of_y, of_y, b.T @ b)
 
     @property
+    def count(self) -> int:
+        """Number of samples."""
+        return self._yy.count
+
+    @property
     def cross(self) -> Matrix:
         """Covariance of x and y, shape (n, k)."""
         return self._xy.covariance

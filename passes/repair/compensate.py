@@ -16,6 +16,10 @@ show. So what W B leaves of the consumer's output, r, is regressed on the whole 
     D = argmin_D  E||(r - E r) - D (p - E p)||^2 + lambda ||D||^2 ,
 
 and the consumer becomes W B + D.
+
+Behind a global pooling there is one sample per image, and k channels may be more than the images. Pooling is linear, so
+a B that holds at every position holds behind it, too. The moments of the positions in front of it, at the scale of the
+pooled ones, are therefore mixed with these; they count k / (k + samples).
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,19 +52,30 @@ from onnxfold.statistics.samples import (
     weighted_batches,
 )
 
+#: Of residuals and what stands for them, and of the latter.
+Covariances = tuple[Matrix, Matrix]
+
 #: Columns of a Gram matrix that one thread multiplies at a time.
 _BLOCK = 256
 #: Deviations below this fraction of the mean are rounding of float32 activations.
 _NOISE = 4.0 * float(np.finfo(np.float32).eps)
 
 
-def correction(residuals: CrossMoments, ridge: float, *, has_bias: bool = True) -> Matrix:
+def correction(
+    residuals: CrossMoments, ridge: float, *, has_bias: bool = True, unpooled: Covariances | None = None
+) -> Matrix:
     """Return D = B - U of shape (n, k): what the plain fold lacks, from what it leaves.
+
+    `unpooled` holds the covariances of the same in front of a global pooling, where there is one.
 
     Zeros where the samples say nothing. In-sample, D x' is never larger than the residual it corrects, so a residual
     that is rounding gives a correction that is rounding, however singular the moments are.
     """
     cross, gram = residuals.cross, residuals.gram
+    if unpooled is not None and np.trace(unpooled[1]) > 0.0:
+        part = len(gram) / (len(gram) + residuals.count)
+        scale = part * np.trace(gram) / np.trace(unpooled[1])
+        cross, gram = (1.0 - part) * cross + scale * unpooled[0], (1.0 - part) * gram + scale * unpooled[1]
     if not has_bias:
         cross += np.outer(residuals.mean_x, residuals.mean_y)
         gram += np.outer(residuals.mean_y, residuals.mean_y)
@@ -169,12 +184,16 @@ class Compensation:
         self._seed = seed
         self._rules = rules
         self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
+        self._unpooled: dict[str, Covariances] = {}  # by the key of a global pooling, in front of it
         self._consumers: dict[str, list[Use]] = {}
         for group in walk.plan.lossy.groups:
             # Rows of a part of a table are known, and inputs show few of them: its basis is the best as it is.
             for member in () if group.is_part else group.with_role(Role.CONSUMER):
                 for use in member.uses:
                     self._consumers.setdefault(use.node, []).append(use)
+        read = {use.channels.tensor for uses in self._consumers.values() for use in uses}
+        poolings = ((tensor, _pooling_of(self._original, tensor)) for tensor in read)
+        self._poolings = {tensor: node_key(node) for tensor, node in poolings if node is not None}
 
     @property
     def _original(self) -> GraphView:
@@ -190,6 +209,8 @@ class Compensation:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
         for key in [key for key in self._solutions if key[0] not in self._walk.reference.values]:
             del self._solutions[key]
+        if node_key(node) in self._poolings.values():
+            self._see_positions(node)
         for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
             if use.channels.tensor in node.input:
                 self._refit(use, has_bias=takes_mean(self._original, node))
@@ -230,6 +251,22 @@ class Compensation:
             column_map = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
             self._refits.columns[weight.tensor] = column_map
 
+    def _see_positions(self, pooling: NodeProto) -> None:
+        """Take the moments of the positions that are about to be pooled."""
+        tensor = pooling.input[0]
+        y = self._walk.folded.values[tensor]
+        for axis in range(1, y[0].ndim):
+            mapped = self._walk.map(tensor, axis)
+            x = self._walk.folded_reference(tensor, axis) if mapped is not None and mapped.shrinks else None
+            if x is None or mapped is None:
+                continue
+            moments = CrossMoments(*mapped.decode.shape)
+            places = mapped.positions, mapped.folded_positions
+            stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
+            for (rest, seen), _ in _residuals(x, y, axis, places, mapped.decode, stride):
+                moments.add(rest, seen)
+            self._unpooled[node_key(pooling)] = moments.cross, moments.gram
+
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int, *, has_bias: bool) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
         x, y = self._walk.folded_reference(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
@@ -256,7 +293,14 @@ class Compensation:
             block_solution = np.array(plain)
             if wrong.any():
                 centres = has_bias and not by_length
-                block_solution[wrong] += correction(moments, RIDGE + DOUBTED * self._rules.doubt.part, has_bias=centres)
+                ridge, unpooled = (
+                    RIDGE + DOUBTED * self._rules.doubt.part,
+                    self._unpooled.get(self._poolings.get(channels.tensor, "")),
+                )
+                if unpooled is not None:
+                    same = centres and unpooled[0].shape == plain.shape
+                    unpooled = (unpooled[0][wrong], unpooled[1]) if same else None
+                block_solution[wrong] += correction(moments, ridge, has_bias=centres, unpooled=unpooled)
             if solution is None:
                 return block_solution
             solution[inside] = block_solution
@@ -318,6 +362,14 @@ class Compensation:
             patches.append(read_patches(x[batch], window, places, sample))
             goals.append(outputs.encode_samples(goal[batch][at].astype(np.float32, copy=False)))
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
+
+
+def _pooling_of(view: GraphView, tensor: str) -> NodeProto | None:
+    """Return the global pooling that makes a tensor, reshaped or not."""
+    node = view.producer(tensor)
+    while node is not None and node.op_type in ("Flatten", "Reshape", "Squeeze"):
+        node = view.producer(node.input[0])
+    return node if node is not None and node.op_type in ("GlobalAveragePool", "ReduceMean") else None
 
 
 def _residuals(

@@ -193,3 +193,27 @@ def test_patches_times_weight_is_the_convolution(case: str) -> None:
 def test_padding_that_depends_on_the_size_is_left_alone(mode: str) -> None:
     x, weight = np.zeros((1, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32)
     assert _window(_conv(x, weight, {"auto_pad": mode})) is None
+
+
+def test_positions_in_front_of_a_pooling_stand_in_for_images() -> None:
+    random = np.random.default_rng(0)
+    k, images, positions = 24, 8, 49
+    true = random.standard_normal((1, k))
+
+    def maps(count: int) -> tuple[Array, Array]:
+        y = random.standard_normal((count, positions, k)) + random.standard_normal((count, 1, k))
+        noise = 0.1 * random.standard_normal((count, positions, 1))
+        return (y @ true.T + noise).astype(np.float32), y.astype(np.float32)
+
+    (x, y), (new_x, new_y) = maps(images), maps(400)
+    pooled, unpooled = (CrossMoments(1, k) for _ in range(2))
+    pooled.add(x.mean(axis=1), y.mean(axis=1))
+    unpooled.add(x.reshape(-1, 1), y.reshape(-1, k))
+
+    def error(fitted: Array) -> float:
+        left = new_x.mean(axis=1) - new_y.mean(axis=1) @ fitted.T
+        return float(np.square(left - left.mean()).mean())
+
+    alone = error(correction(pooled, 1e-2))
+    helped = error(correction(pooled, 1e-2, unpooled=(unpooled.cross, unpooled.gram)))
+    assert helped < 0.5 * alone, "eight images say little of 24 channels, their positions do"
