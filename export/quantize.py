@@ -188,7 +188,7 @@ class _Search:
             middle = min(2 * too_few, last) if enough > last else (too_few + enough) // 2
 
     def _cost(self, operators: Collection[int]) -> float:
-        """Return what operators in float32 cost: their part of the multiply-accumulates, and a little for each."""
+        """Return the cost of operators in float32: their part of the multiply-accumulates, and a little for each."""
         return 1.0 - self.int8_macs(operators) + _EACH * (1 + len(operators)) / len(self._graph.operators)
 
     def beside(self, tensors: Collection[int]) -> list[int]:

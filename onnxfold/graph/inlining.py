@@ -47,7 +47,7 @@ def _count(model: ModelProto) -> int:
 
 
 def calls_in_order(functions: Iterable[FunctionProto]) -> dict[_Key, Counter[_Key]]:
-    """Return what functions call, those that are called first; raises CycleError where one calls itself."""
+    """Return the functions that each function calls, called ones first; raises CycleError where one calls itself."""
     calls = {(f.domain, f.name, f.overload): Counter(_calls(f.node)) for f in functions}
     order = TopologicalSorter({key: [called for called in counts if called in calls] for key, counts in calls.items()})
     return {key: calls[key] for key in order.static_order()}
