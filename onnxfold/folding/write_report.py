@@ -179,7 +179,7 @@ def write_report(
     )
     report.notes = [
         *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,
-        *verified.notes,
+        *verified.notes, *report.before.time_notes(report.after),
     ]  # fmt: skip
     return report
 

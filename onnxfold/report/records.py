@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
+#: Sparsities from which a fold is expected to save time, and the part of it that is little in multiply-accumulates.
+_WORTH_A_NOTE, _LITTLE = 0.05, 0.25
+
+
 @dataclass(frozen=True)
 class ModelSize:
     """Size of a model.
@@ -27,6 +31,17 @@ class ModelSize:
     def sparsity_of(self, folded: "ModelSize") -> float:
         """Return the fraction of these parameters that a folded model no longer has; 0 if there are none."""
         return 1.0 - folded.parameters / self.parameters if self.parameters else 0.0
+
+    def time_notes(self, folded: "ModelSize") -> list[str]:
+        """Return a note where a fold saves bytes and hardly any work."""
+        weights = self.sparsity_of(folded)
+        work = 1.0 - folded.macs / self.macs if self.macs and folded.macs is not None else 1.0
+        if weights < _WORTH_A_NOTE or work >= _LITTLE * weights:
+            return []
+        return [
+            f"this fold saves bytes, but hardly any time: {weights:.1%} of the weights and {work:.1%} of the "
+            "multiply-accumulates are gone; --objective macs or --max-latency removes more of these"
+        ]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import onnxfold
 from onnxfold.folding.fold_model import WrittenModel
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.view import GraphView
-from onnxfold.report import Fidelity, FidelityReport, FoldReport
+from onnxfold.report import Fidelity, FidelityReport, FoldReport, ModelSize
 from testing import models
 from tests.html_report.parse import Page
 from tests.html_report.reports import NASTY, bare
@@ -60,3 +60,11 @@ def test_a_real_result_agrees_with_its_report() -> None:
         assert f"{result.report.after.parameters:,}" in text
         assert f"top-1 agreement {agreement}" in text
     assert "\n" not in repr(result)
+
+
+def test_a_fold_that_saves_bytes_and_no_time_says_so() -> None:
+    before = ModelSize(1000, 1000, 0)
+    (note,) = before.time_notes(ModelSize(800, 980, 0))
+    assert "20.0% of the weights and 2.0% of the multiply-accumulates" in note
+    for unremarkable in (ModelSize(800, 850, 0), ModelSize(980, 1000, 0), ModelSize(800, None, 0)):
+        assert not before.time_notes(unremarkable)
