@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 #: Sparsities from which a fold is expected to save time, and the part of it that is little in multiply-accumulates.
 _WORTH_A_NOTE, _LITTLE = 0.05, 0.25
 
