@@ -28,6 +28,7 @@ from benchmarks.accuracy.page import render
 from benchmarks.accuracy.store import Row, Store
 from benchmarks.accuracy.variance import variance_ratios
 from benchmarks.latency import timing
+from onnxfold.config import FoldConfig
 
 TEST_IMAGES = 10_000
 #: What --quick asks for.
@@ -109,7 +110,10 @@ def _variance(bench: Measurement, asked: list[cells.Cell]) -> None:
 
         def measure(cell: cells.Cell = cell, network: Network = network) -> Row:
             images, _ = test_images(bench.data, network)
-            ratios = variance_ratios(network, bench.options(cell)[0], images[: min(VARIANCE_IMAGES, len(images))])
+            config = FoldConfig(**bench.options(cell))
+            chosen, _ = bench.shared_inputs(cell, config)
+            inputs = None if chosen is None else chosen.inputs
+            ratios = variance_ratios(network, config, images[: min(VARIANCE_IMAGES, len(images))], inputs)
             return {**asdict(cell), "layers": [list(r) for r in ratios]}
 
         row = _once(bench.store, "variance", cell.key, measure)

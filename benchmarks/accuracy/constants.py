@@ -11,13 +11,14 @@ import argparse
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import onnxfold
 import onnxfold.cluster.clusterings.elimination
 import onnxfold.passes.repair.compensate
 from benchmarks.accuracy.cells import Cell
 from benchmarks.accuracy.measure import Measurement, accuracy
 from benchmarks.accuracy.networks import find_networks, labelled_train_images
 from benchmarks.accuracy.store import Store
+from onnxfold.api import fold_request
+from onnxfold.config import FoldConfig
 
 TRAIN_IMAGES = 5000
 FACTORS = (1 / 3, 1.0, 3.0)
@@ -43,13 +44,15 @@ def main() -> None:
     for network in networks:
         images, labels = labelled_train_images(args.data, network, TRAIN_IMAGES)
         for sparsity in args.sparsity:
-            options, _ = bench.options(Cell(network=network.name, sparsity=sparsity))
+            cell = Cell(network=network.name, sparsity=sparsity)
+            config = FoldConfig(**bench.options(cell))
+            inputs, _ = bench.shared_inputs(cell, config)
             for module, name in CONSTANTS:
                 chosen = getattr(module, name)
                 found = []
                 for factor in FACTORS:
                     setattr(module, name, chosen * factor)
-                    result = onnxfold.fold(network.path, cache=None, **options)
+                    result = fold_request(network.path, config, run_on=inputs)
                     found.append(accuracy(result.model, images, labels))
                 setattr(module, name, chosen)
                 values = ", ".join(f"{chosen * f:.2g}: {a:.2%}" for f, a in zip(FACTORS, found, strict=True))

@@ -1,27 +1,22 @@
 """Measure one cell of the accuracy benchmark: fold, count, classify the test images."""
 
-import math
+import pickle
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 
-import onnxfold
 from benchmarks.accuracy.cells import PEERS, Cell
 from benchmarks.accuracy.networks import Images, Labels, Network, input_of, test_images, train_images
 from benchmarks.accuracy.store import Row, Store, input_fingerprint
 from onnxfold import api
-from onnxfold.channels.layers import own_statistics
+from onnxfold.config import FoldConfig
 from onnxfold.errors import OnnxFoldError
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.open_model import open_scopes
-from onnxfold.graph.files.load import load
-from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.model_inputs import model_inputs
 
 #: Training images for the methods that use data.
 CALIBRATION_IMAGES = 256
@@ -102,44 +97,35 @@ class Measurement:
         images, labels = test_images(self.data, network)
         return accuracy(model, images[: self.store.images], labels[: self.store.images])
 
-    def options(self, cell: Cell) -> tuple[dict[str, Any], float]:
-        """Return the options of a cell's fold, and the seconds that its inputs took to generate."""
+    def options(self, cell: Cell) -> dict[str, Any]:
+        """Return the options of a cell's fold."""
         network = self.networks[cell.network]
         options: dict[str, Any] = {"method": cell.method, "cluster": cell.cluster, "repair": cell.repair}
-        options |= {"seed": cell.seed, "allocation": cell.allocation}
+        options |= {"seed": cell.seed, "allocation": cell.allocation, "cache": None}
         if not cell.defaults:
             options |= {"objective": "weights", "round_to": 1}
         options["channel_ratio" if cell.channels else "sparsity"] = cell.sparsity
         if cell.last_stages:
             options["keep"] = early_groups(network, cell.last_stages)
+        if cell.inputs != "data":
+            return options | {"inputs": cell.inputs}
         name, _ = input_of(network)
-        if cell.inputs == "data":
-            return options | {"calibration": {name: train_images(self.data, network, CALIBRATION_IMAGES)}}, 0.0
-        method = find_method(cell.method, cluster=cell.cluster, repair=cell.repair)
-        kind = cell.inputs if cell.inputs != "auto" else method.inputs
-        needed = method.needs_inputs or (cell.allocation == "global" and not cell.channels)
-        if needed and kind in ("auto", "deep-inversion"):
-            inverted, seconds = self._inverted(network, kind, cell.seed)
-            if inverted is not None:
-                return options | {"calibration": {name: inverted}}, seconds
-        return options | {"inputs": cell.inputs}, 0.0
+        return options | {"calibration": {name: train_images(self.data, network, CALIBRATION_IMAGES)}}
 
     def _fold(self, cell: Cell) -> Row:
         network = self.networks[cell.network]
-        options, generation = self.options(cell)
+        config = FoldConfig(**self.options(cell))
+        inverted, generation = self.shared_inputs(cell, config)
         watch, start = Stopwatch(), time.perf_counter()
-        result = onnxfold.fold(network.path, progress=watch, cache=None, **options)
+        result = api.fold_request(network.path, config, watch, run_on=inverted)
         seconds = time.perf_counter() - start
         phases, report = watch.phases(), result.report
-        # What is passed as data was generated here, so that folds share it.
-        kind = report.inputs.kind if report.inputs is not None else "none"
-        kind = "deep-inversion" if kind == "data" and cell.inputs != "data" else kind
         return {
             "removed": report.sparsity,
             "parameters": report.after.parameters,
             "macs": report.after.macs,
             "accuracy": self.accuracy(result.model, network),
-            "input_kind": kind,
+            "input_kind": report.inputs.kind if report.inputs is not None else "none",
             "samples": report.inputs.samples if report.inputs is not None else 0,
             "generation_s": round(generation, 2),
             "fold_s": round(seconds, 2),
@@ -169,25 +155,20 @@ class Measurement:
             "total_s": round(seconds, 2),
         }
 
-    def _inverted(self, network: Network, kind: str, seed: int) -> tuple[Images | None, float]:
-        """Return inverted images and the seconds they took; None where other inputs are taken."""
-        view = open_scopes(load(network.path))[0].view
-        if any(own_statistics(view, node) is not None for node in view.nodes):
-            kind = "auto"  # takes deep inversion then: the same images
-        file = self.cache / f"{network.name}_{kind}_{seed}_{input_fingerprint()}.npz"
+    def shared_inputs(self, cell: Cell, config: FoldConfig) -> tuple[ChosenInputs | None, float]:
+        """Return the inputs of a fold and the seconds they took; None where it takes none."""
+        method = find_method(cell.method, cluster=cell.cluster, repair=cell.repair)
+        kind = cell.inputs if cell.inputs != "auto" else method.inputs
+        needed = method.needs_inputs or (cell.allocation == "global" and not cell.channels)
+        if not needed:
+            return None, 0.0
+        file = self.cache / f"{cell.network}_{kind}_{cell.seed}_{input_fingerprint()}.pickle"
         if not file.exists():
             start = time.perf_counter()
-            request = InputRequest(seconds=math.inf, seed=seed)  # the same whatever else runs
-            inputs = model_inputs(view, kind, requested=request)
-            images = inputs.images if inputs.kind == "deep-inversion" else None
-            # Networks that read vectors are inverted too.
-            if images is None and inputs.kind == "deep-inversion":
-                images = np.concatenate([next(iter(batch.values())) for batch in inputs.batches])
-            stored = images if images is not None else np.zeros(0, np.float32)
-            np.savez(file, images=stored, seconds=time.perf_counter() - start)
-        with np.load(file) as archive:
-            found, seconds = archive["images"], float(archive["seconds"])
-        return (found, seconds) if len(found) else (None, 0.0)
+            chosen = prepare_inputs(self.networks[cell.network].path, config)
+            file.write_bytes(pickle.dumps((chosen, time.perf_counter() - start)))
+        inputs: tuple[ChosenInputs, float] = pickle.loads(file.read_bytes())
+        return inputs
 
 
 def accuracy(model: onnx.ModelProto, images: Images, labels: Labels) -> float:
@@ -203,7 +184,7 @@ def accuracy(model: onnx.ModelProto, images: Images, labels: Labels) -> float:
 
 def early_groups(network: Network, stages: int) -> list[str]:
     """Return the names of the groups before the last stages; a stage is all groups of one width."""
-    groups = onnxfold.inspect(network.path)
+    groups = api.inspect(network.path)
     last = sorted({g.size for g in groups})[-stages:]
     return [g.name for g in groups if g.size not in last]
 

@@ -7,9 +7,6 @@ activations have collapsed, above they overshoot. Channels that no cluster takes
 Reference: REPAIR, arXiv 2211.08403; used for folding in arXiv 2502.10216.
 """
 
-import math
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -24,9 +21,7 @@ from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.graph.files.save import to_model
-from onnxfold.inputs.given_samples import UserSources
-from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import silent
 
 #: A variance this much smaller than the layer's mean variance is a dead channel's.
@@ -36,28 +31,26 @@ _BATCH = 64
 Vector = npt.NDArray[np.float64]
 
 
-def variance_ratios(network: Network, options: dict[str, Any], images: Images) -> list[tuple[str, float]]:
+def variance_ratios(
+    network: Network, config: FoldConfig, images: Images, inputs: ModelInputs | None
+) -> list[tuple[str, float]]:
     """Fold a network and return layers with their variance ratios, in the order of the graph.
 
     Parameters
     ----------
     network : Network
         A network without control flow.
-    options : dict
-        Options of :func:`onnxfold.fold`.
+    config : FoldConfig
+        The request.
     images : ndarray of float32, shape (n, ...)
         What both networks are run on.
+    inputs : ModelInputs or None
+        What the network is folded on.
     """
-    config = FoldConfig(**options)
     method = find_method(config.method, cluster=config.cluster, repair=config.repair)
     opened = open_model(network.path, {}, silent)
     scope = opened.scopes[0]
     original = scope.view.copy()
-    inputs: ModelInputs | None = None
-    if method.needs_inputs or config.is_global:
-        kind = config.inputs if config.inputs != "auto" else method.inputs
-        request = InputRequest(seconds=math.inf, seed=config.seed)
-        inputs = model_inputs(scope.view, kind, UserSources(config.calibration), request)
     prepared = prepare(opened, method, inputs, config.seed)
     request = request_widths(opened, config, method)
     prepared = with_candidates(prepared, silent) if request.widths is None else prepared
