@@ -24,7 +24,7 @@ from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
+from onnxfold.graph.run.session import batch_of, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import synthetic_inputs
@@ -167,7 +167,7 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
 
 def user_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
     """Return samples of a user in batches that the model accepts, at most so many, at equal distances."""
-    size = fixed_batch([view.shape(name) or () for name in view.input_names]) or _BATCH
+    size = batch_of(view) or _BATCH
     batches = list(in_batches(arrays, size))
     wanted = min(max(most // size, 1), len(batches))
     return [batches[i * len(batches) // wanted] for i in range(wanted)]
@@ -175,7 +175,7 @@ def user_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Bat
 
 def set_apart(view: GraphView, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return samples of a user without every fourth batch, and these; both are all samples where there are too few."""
-    size = fixed_batch([view.shape(name) or () for name in view.input_names]) or 1
+    size = batch_of(view) or 1
     count = sample_count(arrays) // size * size
     apart = np.arange(count) // size % _APART == _APART - 1
     if not apart.any():

@@ -13,7 +13,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import ModelLike
-from onnxfold.graph.run.session import Feeds, InputInfo, Session, fixed_batch, sample_count
+from onnxfold.graph.run.session import Feeds, InputInfo, Session, batch_of, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images import synthetic
@@ -130,7 +130,7 @@ def held_out_inputs(
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
     cost = sum(graph_cost or max(costs) for graph_cost in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
-    fixed = fixed_batch(map(view.shape, view.input_names))
+    fixed = batch_of(view)
     fitting = synthetic.affordable_samples(view, min(synthetic.ACTIVATION_BYTES, memory.limit() // 2))
     batch = fixed or min(synthetic.BATCH, max(fitting, 1))
     return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)

@@ -12,7 +12,7 @@ from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
-from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
+from onnxfold.graph.run.session import batch_of, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, quarters, split_samples
@@ -211,7 +211,7 @@ class _Generation:
     @cached_property
     def is_fixed(self) -> bool:
         """Whether the model takes batches of a fixed size only."""
-        return _fixed_batch(self.view) is not None
+        return batch_of(self.view) is not None
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
@@ -280,10 +280,6 @@ class _Generation:
         return replace(inverted, batches=inputs + leaves, reason=why)
 
 
-def _fixed_batch(view: GraphView) -> int | None:
-    return fixed_batch(map(view.shape, view.input_names))
-
-
 def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
@@ -307,7 +303,7 @@ def _user_inputs(
     ids = None if interface is None or interface.ids is None else user_samples.arrays[interface.ids.name]
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
     limits = limits if most <= sample_count(user_samples.arrays) or samples else ()  # there are no more of them
-    fixed, notes = _fixed_batch(view), (*limits, *user_samples.notes)
+    fixed, notes = batch_of(view), (*limits, *user_samples.notes)
     if texts is None:
         seen, apart = split_samples(user_samples.arrays, fixed)
         reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason

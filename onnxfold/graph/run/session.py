@@ -285,6 +285,11 @@ def fixed_batch(shapes: Iterable[Shape | None]) -> int | None:
     return next((shape[0] for shape in shapes if shape and shape[0] is not None), None)
 
 
+def batch_of(view: GraphView) -> int | None:
+    """Return the size of batch that the inputs of a graph are fixed to; None where it takes any."""
+    return fixed_batch(map(view.shape, view.input_names))
+
+
 def sample_count(feeds: Feeds) -> int:
     """Return the number of samples along axis 0 of arrays; scalars belong to all, and alone are one sample."""
     return max((len(values) for values in feeds.values() if values.ndim), default=1)
