@@ -192,7 +192,8 @@ class Compensation:
                 for use in member.uses:
                     self._consumers.setdefault(use.node, []).append(use)
         read = {use.channels.tensor for uses in self._consumers.values() for use in uses}
-        poolings = ((tensor, _pooling_of(self._original, tensor)) for tensor in read)
+        # Of texts, positions count by their length, and moments of all positions alike say nothing.
+        poolings = ((tensor, _pooling_of(self._original, tensor)) for tensor in (() if rules.by_length else read))
         self._poolings = {tensor: node_key(node) for tensor, node in poolings if node is not None}
 
     @property
@@ -293,13 +294,11 @@ class Compensation:
             block_solution = np.array(plain)
             if wrong.any():
                 centres = has_bias and not by_length
-                ridge, unpooled = (
-                    RIDGE + DOUBTED * self._rules.doubt.part,
-                    self._unpooled.get(self._poolings.get(channels.tensor, "")),
-                )
+                ridge = RIDGE + DOUBTED * self._rules.doubt.part
+                unpooled = self._unpooled.get(self._poolings.get(channels.tensor, "")) if centres else None
                 if unpooled is not None:
-                    same = centres and unpooled[0].shape == plain.shape
-                    unpooled = (unpooled[0][wrong], unpooled[1]) if same else None
+                    cross, gram = unpooled
+                    unpooled = (cross[wrong], gram) if cross.shape == plain.shape else None
                 block_solution[wrong] += correction(moments, ridge, has_bias=centres, unpooled=unpooled)
             if solution is None:
                 return block_solution
