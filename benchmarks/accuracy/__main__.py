@@ -8,7 +8,7 @@ networks named <family>_w<width>[_<penalty>]_<cifar10|fashion>_<bn|fused>.onnx, 
 `benchmarks.training.fashion` write them; the bundled LeNets always take part. DIR for output gets accuracy.json and
 accuracy.csv, written row by row, figures/*.png, and the page accuracy.md unless --page names another.
 
-Deep inversion is the same for all folds of a network with one seed, so its images are made once and kept in
+Deep inversion is the same for all folds of a network with one seed, so its inputs are made once and kept in
 OUT/inputs; tables give the time of generating and of folding, and their sum is what one fold takes.
 
 Sections: bars curves defaults methods clusterings wider regularised last-stages variance latency cost.

@@ -57,7 +57,7 @@ class Measurement:
     store : Store
         Where rows go.
     cache : Path
-        Folder for inverted images, which are the same for every fold of a network with one seed.
+        Folder for generated inputs, which are the same for every fold of a network with one seed.
     """
 
     def __init__(self, networks: list[Network], data: Path, store: Store, cache: Path) -> None:
@@ -115,9 +115,9 @@ class Measurement:
     def _fold(self, cell: Cell) -> Row:
         network = self.networks[cell.network]
         config = FoldConfig(**self.options(cell))
-        inverted, generation = self.shared_inputs(cell, config)
+        inputs, generation = self.shared_inputs(cell, config)
         watch, start = Stopwatch(), time.perf_counter()
-        result = api.fold_request(network.path, config, watch, run_on=inverted)
+        result = api.fold_request(network.path, config, watch, run_on=inputs)
         seconds = time.perf_counter() - start
         phases, report = watch.phases(), result.report
         return {

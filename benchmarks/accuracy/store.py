@@ -17,10 +17,10 @@ _PACKAGES = ("onnxfold", "onnxruntime", "onnx", "numpy", "scipy", "scikit-learn"
 _SOURCES = Path(onnxfold.__file__).parent
 #: What decides about a fold's result, and about generated inputs.
 _FOLD_CODE = (
-    "api.py", "budget/**/*.py", "channels/**/*.py", "cluster/*.py", "folding/*.py", "graph/*.py", "inputs/**/*.py",
-    "passes/**/*.py", "quantize/*.py", "statistics/*.py", "torch_graph/**/*.py",
+    "api.py", "budget/**/*.py", "channels/**/*.py", "cluster/**/*.py", "folding/**/*.py", "graph/**/*.py",
+    "inputs/**/*.py", "passes/**/*.py", "quantize/**/*.py", "statistics/**/*.py", "torch_graph/**/*.py",
 )  # fmt: skip
-_INPUT_CODE = ("inputs/**/*.py", "statistics/*.py", "torch_graph/**/*.py")
+_INPUT_CODE = ("inputs/**/*.py", "folding/inputs/*.py", "statistics/*.py", "torch_graph/**/*.py")
 
 Row = dict[str, Any]
 
