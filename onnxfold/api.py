@@ -13,8 +13,8 @@ from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import folder_of
 from onnxfold.folding.after.fold_lossless import require_lossless
+from onnxfold.folding.after.refine import refine_fold
 from onnxfold.folding.after.trainable import to_torch
-from onnxfold.folding.after.tune_norms import train_norms
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
 from onnxfold.folding.fold_result import FoldResult, files_read, merge_arrays
 from onnxfold.folding.fold_task import check_request, open_task
@@ -127,7 +127,7 @@ def fold_request(
         )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = remove_zero_blocks(way.run_fold(data), networks)
-        tuning = train_norms(folded.view, task.reference, data, config, progress)
+        refinement = refine_fold(folded.view, task.reference, data, config, progress)
         written = folded.written(data.inputs, config, progress)
         checked = task.verify(written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
@@ -138,7 +138,7 @@ def fold_request(
             require_fidelity(config.min_fidelity, checked.fidelity)
         folder, cache_notes = before.update_folder(folder, written.view)
         notes = (*data.notes, *folded.decision.notes, *cache_notes)
-        report = write_report(before, folded, tuning, written, checked, notes)
+        report = write_report(before, folded, refinement, written, checked, notes)
         return FoldResult(
             written, report, reads=reads, folder=folder,
             external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),

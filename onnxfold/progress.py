@@ -32,7 +32,7 @@ ALL_FOLD_STAGES = (
     ("partition", "FoldChannels"),
     ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),
     ("compare activations", "RepairBias", "biases"),
-    ("tune norms",),
+    ("refine",),
     ("prepare quantisation", "measure ranges", "quantize"),
     ("verify in onnxruntime",),
 )
@@ -45,7 +45,7 @@ _LONGEST_TEXT = 100
 
 
 def fold_stages(
-    *, measures: bool = False, quantizes: bool = False, drops: bool = False, tunes: bool = False
+    *, measures: bool = False, quantizes: bool = False, drops: bool = False, refines: bool = False
 ) -> tuple[tuple[str, ...], ...]:
     """Return the stages of a fold.
 
@@ -57,14 +57,14 @@ def fold_stages(
         Whether the folded model is quantised.
     drops : bool
         Whether blocks are dropped before the fold.
-    tunes : bool
-        Whether norms are trained after it.
+    refines : bool
+        Whether the folded model is trained.
     """
     left_out = {
         "measure latency": not measures,
         "measure blocks": not drops,
         "measure folds": not measures,
-        "tune norms": not tunes,
+        "refine": not refines,
         "prepare quantisation": not quantizes,
     }
     return tuple(stage for stage in ALL_FOLD_STAGES if not left_out.get(stage[0], False))

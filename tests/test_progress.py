@@ -133,7 +133,7 @@ def test_the_demo_tells_which_fold_it_is_at(
 
 
 def test_stages_follow_from_the_request() -> None:
-    plain, everything = fold_stages(), fold_stages(measures=True, quantizes=True, drops=True, tunes=True)
+    plain, everything = fold_stages(), fold_stages(measures=True, quantizes=True, drops=True, refines=True)
     assert everything == ALL_FOLD_STAGES
     assert len(plain) == len(everything) - 5
     assert ("measure folds",) in fold_stages(measures=True)

@@ -25,7 +25,7 @@ _PHASES = (
         ("partition", "FoldChannels", "Repair", "least squares", "Recalibrate", "recalibrate", "biases"),
     ),
     ("diagnose", ("compare activations",)),
-    ("tune norms", ("tune norms",)),
+    ("refine", ("refine",)),
     ("measure latency", ("measure latency", "measure layers", "measure folds")),
     ("quantise", ("prepare quantisation", "measure ranges", "quantize")),
     ("verify and report", ("verify in onnxruntime",)),

@@ -40,7 +40,7 @@ _MORE = {
 }  # fmt: skip
 
 
-@cloup.command()
+@cloup.command(cls=shared.FoldCommand)
 @click.argument("model", metavar="IN.onnx|DIR", type=shared.PATH)
 @click.argument("output", metavar="OUT.onnx|DIR", type=shared.PATH)
 @options_for("fold", {FIRST: [shared.report_file], **_MORE})
@@ -89,7 +89,7 @@ def fold(
     row = METHODS.get(request["method"])
     stages = fold_stages(
         measures=request["max_latency"] is not None or request["objective"] == "latency",
-        quantizes=request["dtype"] == INT8, tunes=request["tune_norms"],
+        quantizes=request["dtype"] == INT8, refines=bool(request["refine"]),
         drops=request["drop_blocks"] is not None or (row is not None and row.drops_blocks),
     )  # fmt: skip
     with delivery.progress(stages) as tell:
@@ -188,6 +188,6 @@ def _measured_lines(report: Any) -> Iterator[str]:
         yield shared.latency_line(report.latency, "the first" if merged is None else "all networks beside each other")
     if merged is not None and merged.latency is not None:
         yield merged.beside_one
-    yield from (str(record) for record in (report.tuning, report.quantization) if record is not None)
+    yield from (str(record) for record in (report.refinement, report.quantization) if record is not None)
     if inputs is not None:
         yield f"run on {inputs.samples} samples of {inputs.kind}: {inputs.reason}"

@@ -42,7 +42,7 @@ _MORE = {
 }  # fmt: skip
 
 
-@cloup.command()
+@cloup.command(cls=shared.FoldCommand)
 @click.argument("models", metavar="A.onnx B.onnx [C.onnx ...]", type=shared.PATH, nargs=-1, required=True)
 @click.argument("output", metavar="OUT.onnx", type=shared.PATH)
 @options_for("merge", _MORE, {"cluster": ("matching", "zip", "by-place")})
@@ -72,6 +72,7 @@ def merge(
     )
     request = values_of(options) | {name: options[name] for name in ("width", "heads", "until")}
     names = () if labels is None else tuple(name.strip() for name in labels.split(","))
-    with delivery.progress(fold_stages(quantizes=request["dtype"] == INT8)) as tell:
+    stages = fold_stages(quantizes=request["dtype"] == INT8, refines=bool(request["refine"]))
+    with delivery.progress(stages) as tell:
         result = merging.merge(models, labels=names, verify=not no_verify, progress=tell, **request)
     delivery.deliver(result)

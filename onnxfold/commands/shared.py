@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ def pair_of(name: str, separator: str, parse: Callable[[str], Any]) -> Parsed:
     return Parsed(name, split, f"is not {name}")
 
 
+def words_of(table_name: str) -> list[str]:
+    """Return the words of a table, named as ``module:name``."""
+    module, _, name = table_name.partition(":")
+    table = getattr(import_module(module), name)
+    return list(table() if callable(table) else table)
+
+
 class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
     """A word that shells complete: a name in a table, or a file; it is checked where it is used."""
 
@@ -71,9 +79,7 @@ class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg,unused-ignore]
         """Return the words that begin like the last one of a list with commas; a file where none does."""
-        module, _, name = self._table_name.partition(":")
-        table = getattr(import_module(module), name)
-        words = [*(table() if callable(table) else table), *self._more]
+        words = [*words_of(self._table_name), *self._more]
         before, comma, last = incomplete.rpartition(",")
         items = [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last)]
         return items or [CompletionItem(incomplete, type="file")]
@@ -185,6 +191,20 @@ _TYPES: Mapping[Kind, Any] = {
 }  # fmt: skip
 
 
+class FoldCommand(cloup.Command):
+    """A command with options of a fold; some of them may stand without a value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; behind an option that may stand alone, a word that is not of its table is no value of it."""
+        alone = {flag_of(name, entry): entry for name, entry in OPTIONS.items() if entry.alone}
+        written = list(args)
+        for i, (word, following) in enumerate(pairwise([*args, ""])):
+            entry = alone.get(word)
+            if entry is not None and "--" not in args[:i] and following not in words_of(entry.words):
+                written[i] = f"{word}={entry.alone}"
+        return super().parse_args(ctx, written)
+
+
 def options_for(
     command: str, more: Mapping[str, Sequence[Decorator]], words: Mapping[str, Sequence[str]] = NOTHING
 ) -> Decorator:
@@ -238,7 +258,8 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
     else:
         kind = Names(entry.words, *words) if entry.words else _TYPES.get(entry.kind, str)
         settings |= {"type": kind, "metavar": entry.metavar, "multiple": several}
-        settings |= {"default": default, "show_default": not entry.default and default != ()} if has_default else {}
+        shown = not entry.default and default not in ((), "")
+        settings |= {"default": default, "show_default": shown} if has_default else {}
     if name == "max_memory":
         settings["callback"] = limit_memory
     return cloup.option(flag_of(name, entry), name, **settings)

@@ -12,6 +12,7 @@ from onnxfold.commands.shared import (
     FIRST,
     PATH,
     Decorator,
+    FoldCommand,
     debug_flag,
     option,
     options_for,
@@ -79,7 +80,7 @@ _MORE: dict[str, Sequence[Decorator]] = {
 }  # fmt: skip
 
 
-@cloup.command()
+@cloup.command(cls=FoldCommand)
 @click.argument("models", metavar="[MODEL]...", type=PATH, nargs=-1)
 @options_for("sweep", _MORE)
 @click.pass_context

@@ -13,9 +13,11 @@ from onnxfold.config.values import (
     INPUTS,
     INT8,
     NOTHING,
+    REFINEMENTS,
+    TORCH_DEVICES,
 )
 
 __all__ = [
     "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DEFAULT_SPARSITY", "DTYPES", "INPUTS",
-    "INT8", "LIMITS", "NOTHING", "NO_CACHE", "OPTIONS", "FoldConfig",
+    "INT8", "LIMITS", "NOTHING", "NO_CACHE", "OPTIONS", "REFINEMENTS", "TORCH_DEVICES", "FoldConfig",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
-from onnxfold.config.quantities import parse_latency
+from onnxfold.config.quantities import parse_bytes, parse_latency
 from onnxfold.errors import ConfigError, OptionTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -182,7 +182,7 @@ def path(name: str, value: Any) -> Path:
 def choice(name: str, value: Any, known: Sequence[str]) -> str:
     """Return one of some texts."""
     if text(name, value) not in known:
-        raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(known)}")
+        raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(filter(None, known))}")
     return text(name, value)
 
 
@@ -211,6 +211,12 @@ def wholes(name: str, value: Any, *, least: int, most: int) -> tuple[int, ...]:
 def limit(name: str, value: Any) -> int | str:
     """Return a limit: a text as it is, or a whole number from 1 up as an int."""
     return value if isinstance(value, str) else whole(name, value, least=1, most=_LARGEST_LIMIT)
+
+
+def memory(name: str, value: Any) -> int | str:
+    """Return a number of bytes as it was written, its unit checked."""
+    parse_bytes(limit(name, value))
+    return limit(name, value)
 
 
 def ratios(name: str, value: Any) -> dict[str, float]:

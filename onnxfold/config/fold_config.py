@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from onnxfold.config import checks, option, pixels, values
 from onnxfold.config.goals import LIMITS, as_plain, check_goals, describe_goals
 from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, options_of
-from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError
 
 #: The method that changes nothing where exact duplicates are merged.
@@ -20,6 +19,7 @@ _EXACT = "fold-naive"
 _MOST = 1_000_000
 
 _Goal = partial(Option, group=option.GOAL)
+_Limit = partial(_Goal, check=checks.limit, in_merge=True, in_sweep=LISTED)
 _Method = partial(Option, group=option.METHOD)
 _Inputs = partial(Option, group=option.INPUTS)
 _Language = partial(Option, group=option.LANGUAGE)
@@ -97,21 +97,17 @@ class FoldConfig:
         metavar="NAME", words="onnxfold.budget.devices:known_devices", first=True, in_merge=True, in_sweep=LISTED,
         recorded=ALWAYS, reads=".toml", role="the device", request="fits {}",
     )] = None
-    max_params: Annotated[int | str | None, _Goal(
-        help="Limit of parameters, e.g. 1.5M (K = 1000).", check=checks.limit, metavar="N", in_merge=True,
-        in_sweep=LISTED, request="at most {} params",
+    max_params: Annotated[int | str | None, _Limit(
+        help="Limit of parameters, e.g. 1.5M (K = 1000).", metavar="N", request="at most {} params",
     )] = None
-    max_macs: Annotated[int | str | None, _Goal(
-        help="Limit of multiply-accumulates per sample, e.g. 50M.", check=checks.limit, metavar="N", in_merge=True,
-        in_sweep=LISTED, request="at most {} macs",
+    max_macs: Annotated[int | str | None, _Limit(
+        help="Limit of multiply-accumulates per sample, e.g. 50M.", metavar="N", request="at most {} macs",
     )] = None
-    max_ram: Annotated[int | str | None, _Goal(
-        help="Limit of activation memory, e.g. 256K (K = 1024).", check=checks.limit, metavar="BYTES", in_merge=True,
-        in_sweep=LISTED, request="at most {} ram",
+    max_ram: Annotated[int | str | None, _Limit(
+        help="Limit of activation memory, e.g. 256K (K = 1024).", metavar="BYTES", request="at most {} ram",
     )] = None
-    max_flash: Annotated[int | str | None, _Goal(
-        help="Limit of weights and graph structure, e.g. 1M.", check=checks.limit, metavar="BYTES", in_merge=True,
-        in_sweep=LISTED, request="at most {} flash",
+    max_flash: Annotated[int | str | None, _Limit(
+        help="Limit of weights and graph structure, e.g. 1M.", metavar="BYTES", request="at most {} flash",
     )] = None
     drop_blocks: Annotated[int | str | None, _Goal(
         help="Drop this many residual blocks whole, those that change their stream least; 'auto': branches that cost "
@@ -159,10 +155,17 @@ class FoldConfig:
         help="Keep all channels of groups with a node that matches this glob.", check=checks.texts, kind=Kind.TEXTS,
         metavar="GLOB", in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
     )] = ()
-    tune_norms: Annotated[bool, _Method(
-        help="Train scales and biases of norms after the fold to answer as the original does; needs torch.",
-        more="They are kept only if answers on held-out inputs come closer.", check=checks.flag, kind=Kind.FLAG,
-    )] = False
+    refine: Annotated[str, _Method(
+        help="After the fold, train 'all' weights, or scales and biases of 'norms', to answer as the original does on "
+        "the inputs of the fold; needs torch.",
+        more="They are kept only if answers on held-out inputs come closer. On the command line, alone it is 'all'.",
+        check=partial(checks.choice, known=("", *values.REFINEMENTS)), metavar="[all|norms]",
+        words="onnxfold.config:REFINEMENTS", alone="all", in_merge=True, in_sweep=SHARED,
+    )] = ""
+    refine_steps: Annotated[int | None, _Method(
+        help="Number of steps of `refine`.", default="200", check=partial(checks.whole, least=1, most=_MOST),
+        kind=Kind.INTEGER, metavar="N", in_merge=True, in_sweep=SHARED,
+    )] = None
     inputs: Annotated[str, _Inputs(
         help="Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or an .npz file.",
         check=checks.path_text, metavar="KIND", words="onnxfold.config:INPUTS", in_merge=True, in_sweep=SHARED,
@@ -253,11 +256,15 @@ class FoldConfig:
         help="Threads of onnxruntime wherever latency is measured.",
         check=partial(checks.whole, least=1, most=checks.MOST_THREADS), kind=Kind.INTEGER, metavar="N", in_merge=True,
     )] = 1
+    torch_device: Annotated[str, _Machine(
+        help="Where `refine` computes: 'cpu', 'cuda', or 'auto': on CUDA where torch has a device.",
+        check=partial(checks.choice, known=values.TORCH_DEVICES), metavar="[auto|cpu|cuda]",
+        words="onnxfold.config:TORCH_DEVICES", in_merge=True, in_sweep=SHARED,
+    )] = "auto"
     max_memory: Annotated[int | str | None, _Machine(
-        help="Memory limit, e.g. 2G.", default="3/4 of the machine's or container's", check=checks.limit,
-        metavar="BYTES",
+        help="Memory limit, e.g. 2G.", default="3/4 of the machine's or container's", check=checks.memory,
+        metavar="BYTES", in_merge=True, in_sweep=SHARED,
         more="Generated inputs are made fewer to keep it; a step that cannot be made smaller is refused.",
-        in_merge=True, in_sweep=SHARED,
     )] = None
     cache: Annotated[str | PathLike[str] | None, _Machine(
         help="Keep generated inputs in this folder for further folds of the model; 'none' keeps nothing.",
@@ -280,10 +287,6 @@ class FoldConfig:
                 raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(values.INPUTS)}, nor an .npz file")
             object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
             object.__setattr__(self, "inputs", "auto")
-        if self.latency_table is not None and not self.needs_latency:
-            raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
-        if self.max_memory is not None:
-            parse_bytes(self.max_memory)
 
     def _check_types(self) -> None:
         """Check every field alone; numbers of numpy become Python's, sequences and mappings are copied."""
@@ -321,8 +324,8 @@ class FoldConfig:
     @property
     def only_drops(self) -> bool:
         """Whether a number of blocks to drop is all that is asked for."""
-        goals = (self.sparsity, self.channel_ratio)
-        return isinstance(self.drop_blocks, int) and all(goal is None for goal in goals) and not self.search_option
+        others = self.sparsity is not None or self.channel_ratio is not None or self.search_option
+        return isinstance(self.drop_blocks, int) and not others
 
     @property
     def is_for_speed(self) -> bool:
@@ -353,9 +356,8 @@ class FoldConfig:
     @property
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, except the ratios of single groups."""
-        goals = (self.sparsity, self.channel_ratio)
         others = self.has_limits or self.search_option or self.only_drops or self.lossless
-        return all(goal is None for goal in goals) and not others
+        return self.sparsity is None and self.channel_ratio is None and not others
 
     @property
     def search_option(self) -> str:

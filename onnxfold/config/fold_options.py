@@ -23,6 +23,8 @@ class SharedOptions(TypedDict, total=False):
     objective: str
     round_to: int | str
     keep: Sequence[str]
+    refine: str
+    refine_steps: int | None
     inputs: str
     calibration: str | Path | Mapping[str, NDArray[Any]] | None
     samples: int | None
@@ -37,6 +39,7 @@ class SharedOptions(TypedDict, total=False):
     verify: bool
     save_as_external_data: bool
     threads: int
+    torch_device: str
     max_memory: int | str | None
     cache: str | PathLike[str] | None
 
@@ -54,7 +57,6 @@ class FoldOptions(SharedOptions, total=False):
     latency_table: str | Path | Mapping[str, Any] | None
     drop_blocks: int | str | None
     allocation: str
-    tune_norms: bool
     tokenizer: str | Path | None
     allow_cache_change: bool
     per_layer_cache: bool

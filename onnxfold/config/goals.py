@@ -19,7 +19,8 @@ _OF_LATENCY = ("max_latency", "latency_table", "threads")
 
 
 def check_goals(config: "FoldConfig") -> None:
-    """Refuse goals that exclude each other."""
+    """Refuse goals that exclude each other, and options that change nothing without another one."""
+    _require_company(config)
     if config.lossless:
         _require_alone(config)
     if config.sparsity is not None and config.channel_ratio is not None:
@@ -44,11 +45,19 @@ def check_goals(config: "FoldConfig") -> None:
         raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
 
 
+def _require_company(config: "FoldConfig") -> None:
+    if config.latency_table is not None and not config.needs_latency:
+        raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
+    for name in ("refine_steps", "torch_device"):
+        if not config.refine and getattr(config, name) != getattr(type(config), name):
+            raise ConfigError(f"{name} changes nothing without refine")
+
+
 def _require_alone(config: "FoldConfig") -> None:
     """Refuse what would change outputs, beside lossless."""
     names = ["sparsity", "channel_ratio", "ratios", "cluster", "repair", "device", "max_latency", "min_fidelity"]
-    names += ["max_drop", "drop_blocks", "tune_norms", *(f"max_{name}" for name in LIMITS)]
-    more = [name for name in names if getattr(config, name) not in (None, False, {})]
+    names += ["max_drop", "drop_blocks", "refine", *(f"max_{name}" for name in LIMITS)]
+    more = [name for name in names if getattr(config, name) not in (None, False, "", {})]
     more += ["dtype"] if config.quantizes else []
     if more:
         raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")

@@ -49,6 +49,8 @@ class WrittenForm:
         Values that shells complete: ``module:name`` of their table.
     first : bool
         Whether it is one of those that most people need.
+    alone : str
+        The value that it means where no word of its table follows; empty where it needs one.
     """
 
     kind: Kind = Kind.TEXT
@@ -56,6 +58,7 @@ class WrittenForm:
     flag: str = ""
     words: str = ""
     first: bool = False
+    alone: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

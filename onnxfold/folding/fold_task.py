@@ -9,7 +9,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import Verification, VerificationResult
 from onnxfold.files import Cache
-from onnxfold.folding.after.tune_norms import require_tunable
+from onnxfold.folding.after.refine import require_refinable
 from onnxfold.folding.fold_model import FoldedModel, WrittenModel, fold_model, request_widths, with_candidates
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
@@ -113,7 +113,7 @@ def open_task(
         opened = replace(opened, size=networks.size, sources=sources)
     if config.quantizes:
         require_quantizable(opened.view, opened.blocks)
-    if config.tune_norms:
-        require_tunable(opened.view)
+    if config.refine:
+        require_refinable(opened.view, config)
     method = method.form(is_language=token_interface(opened.view) is not None)
     return FoldTask(opened, config, method, progress, networks, shared_inputs)

@@ -79,7 +79,7 @@ class Way:
     @property
     def needs_inputs(self) -> bool:
         """Whether the network is run for anything but the check of the result."""
-        return self.runs or self.task.config.quantizes or self.task.config.tune_norms
+        return self.runs or self.task.config.quantizes or bool(self.task.config.refine)
 
     def run_fold(self, data: ChosenInputs) -> FoldedModel:
         """Fold, in place."""

@@ -30,7 +30,7 @@ from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
-from onnxfold.report import FoldReport, GroupRecord, InputRecord, NetworkNode, TuningRecord, join_diagnostics
+from onnxfold.report import FoldReport, GroupRecord, InputRecord, NetworkNode, RefinementRecord, join_diagnostics
 
 #: A picture of more nodes says nothing.
 MOST_NODES = 600
@@ -127,7 +127,7 @@ _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
 def write_report(
     before: BeforeFold,
     folded: FoldedModel,
-    tuning: TuningRecord | None,
+    refinement: RefinementRecord | None,
     written: WrittenModel,
     verified: VerificationResult,
     notes: Sequence[str],
@@ -168,25 +168,26 @@ def write_report(
         seconds=time.perf_counter() - before.start,
         version=__version__,
         model=str(opened.source) if isinstance(opened.source, str | Path) else "",
-        versions=_versions(kind),
+        versions=_versions(uses_torch=kind == INVERTED or refinement is not None),
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
-        tuning=tuning,
+        refinement=refinement,
         model_sha256=_sha256(opened.source),
         network=[drawn.fold({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
         picture=_picture(inputs),
     )
     report.notes = [
         *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,
-        *verified.notes, *report.before.time_notes(report.after),
+        *filter(None, [refinement.note if refinement is not None else ""]), *verified.notes,
+        *report.before.time_notes(report.after),
     ]  # fmt: skip
     return report
 
 
-def _versions(kind: str) -> dict[str, str]:
+def _versions(*, uses_torch: bool) -> dict[str, str]:
     """Return the versions of the libraries that decide the bytes of a result."""
-    names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == INVERTED else [])]
+    names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if uses_torch else [])]
     return {"Python": platform.python_version(), **{name: _version(name) for name in names}}
 
 

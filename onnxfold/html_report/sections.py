@@ -48,7 +48,8 @@ def _numbers(report: FoldReport) -> list[Element]:
             rows.append((titles.get(entry.name, entry.name.replace("_", " ")), old, new))
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
     cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
-    below = [] if report.quantization is None else [f"{str(report.quantization).capitalize()}."]
+    records = [str(record) for record in (report.refinement, report.quantization) if record is not None]
+    below = [f"{text[0].upper()}{text[1:]}." for text in records]
     latency = report.latency
     if latency is not None:
         times = milliseconds(latency.before_s), milliseconds(latency.after_s)

@@ -35,7 +35,7 @@ from onnxfold.report.records import (
     MergeMap,
     ModelSize,
     NetworkNode,
-    TuningRecord,
+    RefinementRecord,
     VarianceRatio,
     join_diagnostics,
     milliseconds,
@@ -46,6 +46,6 @@ __all__ = [
     "AgreementEstimate", "ComparisonReport", "CorrelationHistogram", "Diagnostics", "DroppedBlock", "ErrorCurve",
     "Fidelity", "FidelityReport", "FoldReport", "GroupRecord", "InputRecord", "LatencyRecord", "MergeMap",
     "MergeRecord", "ModelSize", "NetworkNode", "NetworkShare", "PassRecord", "PerplexityRecord", "QuantizationRecord",
-    "Refusal", "RefusalKind", "Signs", "Thresholds", "TuningRecord", "VarianceRatio", "Verdict", "join_diagnostics",
+    "RefinementRecord", "Refusal", "RefusalKind", "Signs", "Thresholds", "VarianceRatio", "Verdict", "join_diagnostics",
     "milliseconds",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from onnxfold.report.records import (
     MergeMap,
     ModelSize,
     NetworkNode,
-    TuningRecord,
+    RefinementRecord,
 )
 
 
@@ -247,7 +247,7 @@ class FoldReport(FoldRun):
     merge_map: list[MergeMap] = field(default_factory=list)
     dropped: list[DroppedBlock] = field(default_factory=list)
     merged: MergeRecord | None = None
-    tuning: TuningRecord | None = None
+    refinement: RefinementRecord | None = None
     model_sha256: str = ""
     network: list[NetworkNode] = field(default_factory=list)
     verdict: Verdict | None = None
@@ -319,6 +319,7 @@ class FoldReport(FoldRun):
             *([self.estimate_line] if self.estimate_line else []),
             *([] if self.latency is None else [str(self.latency)]),
             *([self.merged.beside_one] if self.merged is not None and self.merged.latency is not None else []),
+            *([] if self.refinement is None else [str(self.refinement)]),
             *([] if self.quantization is None else [str(self.quantization)]),
             *([self.warning] if self.warning else []),
         ]

@@ -133,32 +133,46 @@ class DroppedBlock:
 
 
 @dataclass(frozen=True)
-class TuningRecord:
-    """The effect of training scales and biases of norms on the answers to held-out inputs.
+class RefinementRecord:
+    """The effect of training a folded network on the answers to held-out inputs.
 
     Parameters
     ----------
+    what : str
+        What was trained: 'all' weights, or scales and biases of 'norms'.
     weights : int
         Entries that were trained.
     steps : int
-        Steps of training.
-    before, after : float
+        Steps that were taken.
+    loss_before, loss_after : float
         What the answers differ from the original's, before and after: of scores the divergence in nats, of others the
         relative squared error.
     kept : bool
-        Whether the trained norms were kept: only if the answers came closer.
+        Whether the trained weights were kept: only if the answers came closer.
+    seconds : float
+        How long it took.
+    note : str
+        Why not all steps were taken; empty where they were.
     """
 
+    what: str
     weights: int
     steps: int
-    before: float
-    after: float
+    loss_before: float
+    loss_after: float
     kept: bool
+    seconds: float
+    note: str = ""
 
     def __str__(self) -> str:
-        work = f"{self.weights:,} scales and biases of norms trained for {self.steps} steps on the original's answers"
-        effect = f"held-out divergence {self.before:.4g} -> {self.after:.4g}"
-        return f"{work}: {effect}" + ("" if self.kept else "; not kept")
+        if not self.steps:
+            return f"not refined: held-out loss {self.loss_before:.3g}"
+        size, unit = next(((s, u) for s, u in ((1e6, "M"), (1e3, "K")) if self.weights >= s), (1.0, ""))
+        which = "weights of norms" if self.what == "norms" else "weights"
+        trained = f"{self.weights / size:.{1 if unit else 0}f}{unit} {which}"
+        end = "kept" if self.kept else "undone: it came no closer"
+        losses = f"held-out loss {self.loss_before:.3g} -> {self.loss_after:.3g}"
+        return f"refined: {self.steps} steps on {trained}, {losses}, {end}, {self.seconds:.0f} s"
 
 
 @dataclass(frozen=True)

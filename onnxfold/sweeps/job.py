@@ -111,7 +111,7 @@ class Job:
         """Whether the fold may run the network."""
         config = self.config(dict.fromkeys(self.contents, Path()))
         chosen = find_method(self.method, cluster=config.cluster, repair=config.repair)
-        return chosen.needs_inputs or config.is_global or config.dtype == INT8
+        return chosen.needs_inputs or config.is_global or config.dtype == INT8 or bool(config.refine)
 
     def config(self, paths: Mapping[str, Path]) -> FoldConfig:
         """Return the request of the fold, with the paths of contents by their roles."""

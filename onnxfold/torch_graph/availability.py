@@ -18,6 +18,17 @@ def load_torch() -> None:
         import_module("torch")
 
 
+def find_device(name: str) -> str:
+    """Return where torch computes: 'cpu' or 'cuda'; 'auto' is CUDA where torch has a device."""
+    load_torch()
+    import torch
+
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise ConfigError("torch_device 'cuda': torch has no CUDA device here; take 'auto' or 'cpu'")
+    return name if name != "auto" else "cuda" if has_cuda else "cpu"
+
+
 def require_torch(purpose: str) -> None:
     """Refuse work that needs torch where it is not installed."""
     if not torch_is_available():

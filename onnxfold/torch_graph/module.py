@@ -42,7 +42,7 @@ class TorchModel(torch.nn.Module):
         super().__init__()
         self._reads = reads
         self._source = view
-        trained = list(dict.fromkeys(_trained_weights(view)))
+        trained = list(dict.fromkeys(trained_weights(view)))
         if not trained:
             raise ConfigError("the model has no float weights to train")
         self._graph = TorchGraph(view, device=device, fed=trained)
@@ -79,7 +79,7 @@ class TorchModel(torch.nn.Module):
         return to_model(view)
 
 
-def _trained_weights(view: GraphView) -> Iterator[str]:
+def trained_weights(view: GraphView) -> Iterator[str]:
     """Yield the weights that are trained, in the order of the nodes that read them."""
     for node in view.nodes:
         for index in _TRAINED.get(node.op_type, ()):

@@ -51,8 +51,9 @@ CHANGED: dict[str, Any] = {
     "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "channels": "bgr",
     "lossless": True, "round_to": 8, "objective": "macs",
     "keep": ("*head*", "$HOME `x`"), "input_shapes": {"x:0": (1, 3), "y": (2,)}, "allow_cache_change": True,
-    "per_layer_cache": True, "inside_heads": True, "drop_blocks": 2, "tune_norms": True, "dtype": "int8", "seed": 7,
-    "threads": 3, "save_as_external_data": True, "max_memory": "2G",
+    "per_layer_cache": True, "inside_heads": True, "drop_blocks": 2, "refine": "norms", "refine_steps": 5,
+    "dtype": "int8", "seed": 7,
+    "threads": 3, "save_as_external_data": True, "max_memory": "2G", "torch_device": "cpu",
 }  # fmt: skip
 #: What an option needs beside it.
 NEEDS: dict[str, dict[str, Any]] = {
@@ -64,6 +65,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "std": {"mean": 0.5},
     "channels": {"mean": 0.5, "std": 0.5, "calibration": "photos"},
     "per_layer_cache": {"allow_cache_change": True},
+    "refine_steps": {"refine": "all"},
+    "torch_device": {"refine": "all"},
 }
 #: Options that go together; with those of CHANGED, they are every one.
 TOGETHER = (
@@ -72,7 +75,7 @@ TOGETHER = (
         "inside_heads", "channels", "lossless",
     )},
     {name: CHANGED[name] for name in ("sparsity", "max_latency", "latency_table", "threads", "device")},
-    {name: CHANGED[name] for name in ("data", "max_drop", "tune_norms", "drop_blocks", "mean", "std", "inside_heads")},
+    {name: CHANGED[name] for name in ("data", "max_drop", "refine", "drop_blocks", "mean", "std", "inside_heads")},
 )  # fmt: skip
 
 

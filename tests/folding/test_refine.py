@@ -1,0 +1,222 @@
+"""A folded network is trained to answer as the original does; it is kept only if held-out answers come closer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import onnxfold
+from onnxfold.cli import cli
+from onnxfold.config import FoldConfig
+from onnxfold.errors import UnsupportedModelError, VerificationError
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.graph.files.load import load
+from onnxfold.html_report import command_line
+from onnxfold.html_report.page import render_html
+from onnxfold.progress import silent
+from onnxfold.report import RefinementRecord
+from onnxfold.sweeps.job import Goal, Job
+from onnxfold.torch_graph.norms import norm_weights
+from testing import models
+from testing.genai_models import genai_decoder
+from testing.language_models import decoder, encoder
+from tests.hostile import conftest
+
+torch = pytest.importorskip("torch")
+from onnxfold.folding.after import refine  # noqa: E402
+from onnxfold.torch_graph.module import trained_weights  # noqa: E402
+
+FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
+PRUNED: dict[str, Any] = {"channel_ratio": 0.4, "method": "prune-l1", **FAST}
+REFINED: dict[str, Any] = PRUNED | {"refine": "all", "refine_steps": 30}
+
+
+def _weights(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
+    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+
+
+def _record(result: onnxfold.FoldResult) -> RefinementRecord:
+    record = result.report.refinement
+    assert record is not None
+    return record
+
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "grouped queries": lambda: genai_decoder("packed"),
+    "decomposed": lambda: decoder(layers=2),
+    "states": encoder,
+    "batch norm": lambda: models.residual(0),
+}
+
+
+@pytest.mark.parametrize("what", ["all", "norms"])
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_answers_come_closer_and_only_what_trains_changes(make: Callable[[], onnx.ModelProto], what: str) -> None:
+    model = make()
+    plain = onnxfold.fold(model, **PRUNED)
+    result = onnxfold.fold(model, **PRUNED, refine=what, refine_steps=30)
+    record = _record(result)
+    assert plain.report.refinement is None
+    assert (record.what, record.steps, record.kept, record.note) == (what, 30, True, "")
+    assert record.loss_after < 0.97 * record.loss_before
+    view = load(plain.model)
+    trained = set(norm_weights(view) if what == "norms" else trained_weights(view))
+    before, after = _weights(plain.model), _weights(result.model)
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert before.keys() == after.keys()
+    assert changed
+    assert changed <= trained
+    assert record.weights == sum(before[name].size for name in trained)
+    assert (result.report.config["refine"], result.report.config["refine_steps"]) == (what, 30)
+    assert "torch" in result.report.versions
+
+
+def test_the_same_request_gives_the_same_bytes() -> None:
+    made = [onnxfold.fold(encoder(), **REFINED).model for _ in range(2)]
+    assert made[0].SerializeToString() == made[1].SerializeToString()
+
+
+def test_what_brings_answers_no_closer_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = onnxfold.fold(encoder(), **PRUNED)
+    monkeypatch.setattr(refine, "RATE", 100.0)
+    result = onnxfold.fold(encoder(), **REFINED)
+    assert not _record(result).kept
+    assert str(_record(result)).startswith("refined: 30 steps on")
+    assert ", undone: it came no closer, " in str(result.report)
+    assert all(np.array_equal(values, _weights(result.model)[name]) for name, values in _weights(plain.model).items())
+
+
+def test_a_fold_that_changes_nothing_is_not_refined() -> None:
+    result = onnxfold.fold(models.residual(0), sparsity=0.0, dtype="int8", refine="all", **FAST)
+    assert _record(result).steps == 0
+    assert "nothing is refined: held-out answers are the original's already" in result.report.notes
+    assert str(_record(result)).startswith("not refined")
+
+
+@pytest.mark.parametrize(
+    ("rate", "end"), [(1e-2, "what they gave is kept"), (100.0, "the network is as it was before")]
+)
+def test_ctrl_c_keeps_what_helped(rate: float, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(text: str, done: int = 0, total: int = 0) -> None:
+        if text == "refine" and done == 12:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(refine, "RATE", rate)
+    result = onnxfold.fold(encoder(), **REFINED, progress=press)
+    assert (_record(result).steps, _record(result).kept) == (12, rate < 1)
+    assert any("interrupted after 12 of 30 steps" in note and end in note for note in result.report.notes)
+
+
+def test_ctrl_c_elsewhere_ends_the_fold() -> None:
+    def press(text: str, done: int = 0, total: int = 0) -> None:
+        if text == "partition":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        onnxfold.fold(encoder(), **REFINED, progress=lambda text, done=0, total=0: press(text.split()[0], done, total))
+
+
+def test_merges_and_quantised_models_are_refined_first() -> None:
+    merged = onnxfold.merge([models.residual(0), models.residual(1)], refine="all", refine_steps=30, **FAST)
+    assert _record(merged).loss_after < _record(merged).loss_before
+    int8 = onnxfold.fold(models.residual(0), dtype="int8", **REFINED)
+    assert _record(int8).kept
+    assert int8.report.quantization is not None
+
+
+def test_what_a_report_says() -> None:
+    record = RefinementRecord("all", 1_234_000, 526, 0.0889, 0.0412, True, 95.2)
+    assert str(record) == "refined: 526 steps on 1.2M weights, held-out loss 0.0889 -> 0.0412, kept, 95 s"
+    assert "on 96 weights of norms" in str(RefinementRecord("norms", 96, 1, 1.0, 1.0, False, 0.1))
+    result = onnxfold.fold(encoder(), **REFINED)
+    line = str(_record(result))
+    assert line in str(result.report)
+    assert f"R{line[1:]}.".replace(">", "&gt;") in render_html(result.report)
+    assert "--refine all --refine-steps 30" in command_line(result.report)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("fold --refine IN OUT", "all"),
+        ("fold --refine norms IN OUT", "norms"),
+        ("fold IN --refine all OUT", "all"),
+        ("fold IN OUT --refine", "all"),
+        ("fold IN OUT --refine --seed 3", "all"),
+        ("fold IN --refine=norms OUT", "norms"),
+        ("fold --refine -- IN OUT", "all"),
+        ("fold --seed 3 -- IN OUT", ""),
+        ("merge --refine IN OUT OUT", "all"),
+        ("merge IN IN OUT --refine norms", "norms"),
+        ("sweep --refine IN OUT", "all"),
+        ("sweep IN OUT --refine norms --refine-steps 5 --torch-device cpu", "norms"),
+    ],
+)
+def test_the_option_may_stand_alone(words: str, asked: str) -> None:
+    name, *arguments = words.split()
+    given = cli.commands[name].make_context(name, arguments, help_option_names=["-h", "--help"]).params
+    paths = [*given["models"]] if "models" in given else [given["model"]]
+    paths += [given["output"]] if name != "sweep" else []
+    assert given["refine"] == asked
+    assert [str(path) for path in paths] == [word for word in arguments if word in ("IN", "OUT")]
+
+
+command = conftest.command
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--refine=weights", "error: refine 'weights' is unknown; use one of all, norms"),
+        ("--refine weights", "unexpected extra argument (weights)"),
+        ("--refine-steps 5", "error: refine_steps changes nothing without refine"),
+        ("--refine --refine-steps 0", "error: refine_steps=0 must be at least 1"),
+        ("--torch-device cpu", "error: torch_device changes nothing without refine"),
+        ("--refine --torch-device tpu", "error: torch_device 'tpu' is unknown; use one of auto, cpu, cuda"),
+        ("--refine --lossless", "error: lossless removes only what changes no output: give it without refine"),
+        ("--refine --torch-device cuda", "error: torch_device 'cuda': torch has no CUDA device here"),
+        ("--refine norms", "error: refine 'norms' trains scales and biases of norms, and the model has none"),
+    ],
+)
+def test_error_lines(
+    words: str, line: str, tmp_path: Path, command: conftest.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    onnx.save(models.mlp(0), str(tmp_path / "m.onnx"))
+    done = command("fold", tmp_path / "m.onnx", tmp_path / "o.onnx", *words.split())
+    assert done.code == 2
+    assert line in done.line()
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def test_what_cannot_be_refined_is_refused_before_anything_is_run() -> None:
+    model = models.residual(0)
+    extra = onnx.helper.make_node("NonZero", [model.graph.output[0].name], ["places"], name="the_places")
+    model.graph.node.append(extra)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("places", onnx.TensorProto.INT64, None))
+    with pytest.raises(UnsupportedModelError, match="the model cannot be refined: node 'the_places'"):
+        onnxfold.fold(model, **REFINED)
+    with pytest.raises(VerificationError, match="refine needs inputs, and the network cannot be run: it is broken"):
+        refine.refine_fold(load(model), model, ChosenInputs(None, ("it is broken",)), FoldConfig(refine="all"), silent)
+
+
+def test_masks_are_not_trained() -> None:
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2])
+    rows = {"mask": np.float32([0.0, -1e9]), "bias": np.float32([1.0, 2.0])}
+    nodes = [onnx.helper.make_node("Add", ["x", "mask"], ["h"]), onnx.helper.make_node("Add", ["h", "bias"], ["y"])]
+    weights = [numpy_helper.from_array(row, name) for name, row in rows.items()]
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 2])
+    view = load(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [value], [output], weights)))
+    assert refine._trained_names(view, "all") == ["bias"]
+
+
+def test_a_fold_of_a_sweep_is_refined() -> None:
+    job = Job("", Goal("sparsity", 0.5), "prune-l1", 0, {}, {"refine": "all", "allocation": "uniform"})
+    assert job.config({}).refine == "all"
+    assert job.needs_inputs
