@@ -1,24 +1,30 @@
 """int8 exports of real models: which are written, how noisy their outputs are, and how the others are refused.
 
-Usage: python -m benchmarks.int8 --models DIR [--images ZIP] [--jobs 4] [--out benchmarks/int8.md]
+Usage: python -m benchmarks.int8 --models DIR [--images ZIP] [--jobs 4] [--resume] [--out benchmarks/int8.md]
 
 Models that take photographs in a normalisation that their authors state get every fourth of `--images` for the ranges,
 and others for the check; all other models get generated inputs, the check some of another seed.
+
+Every file is exported in a process of its own, and its row is kept beside the page, in a .json of its name, as soon as
+it is done. With `--resume`, rows that lie there are not measured again, but for those whose process ended.
 """
 
 import argparse
-import multiprocessing
+import json
 import re
 import tempfile
 import time
 import zipfile
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.in_child import run_in_child
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export import export_model
+from onnxfold.files import write
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 _UNIT = {"mean": 0.0, "std": 255.0}
@@ -51,17 +57,39 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of .onnx files")
     parser.add_argument("--images", type=Path, help="archive of photographs")
     parser.add_argument("--jobs", type=int, default=4, help="files that are exported at a time")
+    parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/int8.md"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = None if args.images is None else _unpacked(args.images, Path(folder))
-        make_row = partial(_row, folder=Path(folder), images=images)
-        with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
-            rows = list(pool.map(make_row, sorted(args.models.glob("*.onnx"))))
+        measure = partial(_row, folder=Path(folder), images=images)
+        rows = measure_files(args, sorted(args.models.glob("*.onnx")), measure)
     exported, written = (sum(row[i] == "yes" for row in rows) for i in (1, 2))
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     args.out.write_text(f"{_HEAD}{lines}\n\nOf {exported} files that are exported in float32, {written} are in int8.\n")
     print(args.out.read_text())
+
+
+def measure_files(args: argparse.Namespace, paths: list[Path], measure: Callable[[Path], list[str]]) -> list[list[str]]:
+    """Return the rows of files, each kept when it is done; files whose process ends have a row that says so."""
+    store = args.out.with_suffix(".json")
+    rows: dict[str, list[str]] = json.loads(store.read_text()) if args.resume and store.is_file() else {}
+    with ThreadPoolExecutor(args.jobs) as pool:  # of children that are waited for
+        waiting = {
+            pool.submit(run_in_child, partial(measure, path), start="spawn"): path.stem
+            for path in paths
+            if rows.get(path.stem, _ended(path.stem)) == _ended(path.stem)
+        }
+        for job in as_completed(waiting):
+            name = waiting[job]
+            rows[name] = job.result() or _ended(name)
+            print(" | ".join(rows[name]), flush=True)
+            write({store: f"{json.dumps(rows, indent=1, sort_keys=True)}\n".encode()})
+    return [rows[path.stem] for path in paths]
+
+
+def _ended(name: str) -> list[str]:
+    return [name, "", "", "", "", "", "", "", "worker ended"]
 
 
 def _unpacked(archive: Path, folder: Path) -> dict[str, Path]:
@@ -74,11 +102,9 @@ def _unpacked(archive: Path, folder: Path) -> dict[str, Path]:
 
 
 def _row(path: Path, folder: Path, images: dict[str, Path] | None) -> list[str]:
-    """Return the row of a model, and print it."""
+    """Return the row of a model."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        row = _cells(path, Path(own) / "model.tflite", images)
-    print(" | ".join(row), flush=True)
-    return row
+        return _cells(path, Path(own) / "model.tflite", images)
 
 
 def _cells(path: Path, target: Path, images: dict[str, Path] | None) -> list[str]:

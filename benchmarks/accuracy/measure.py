@@ -15,6 +15,7 @@ from benchmarks.accuracy.store import Row, Store, input_fingerprint
 from onnxfold import api
 from onnxfold.config import FoldConfig
 from onnxfold.errors import OnnxFoldError
+from onnxfold.files import write
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
 from onnxfold.folding.methods import find_method
 
@@ -166,7 +167,7 @@ class Measurement:
         if not file.exists():
             start = time.perf_counter()
             chosen = prepare_inputs(self.networks[cell.network].path, config)
-            file.write_bytes(pickle.dumps((chosen, time.perf_counter() - start)))
+            write({file: pickle.dumps((chosen, time.perf_counter() - start))})
         inputs: tuple[ChosenInputs, float] = pickle.loads(file.read_bytes())
         return inputs
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import onnxfold
+from onnxfold.files import write
 
 _PACKAGES = ("onnxfold", "onnxruntime", "onnx", "numpy", "scipy", "scikit-learn", "torch", "onnxsim", "matplotlib")
 _SOURCES = Path(onnxfold.__file__).parent
@@ -110,9 +111,7 @@ class Store:
         complete = {"key": key, **row, **common}
         self._rows.setdefault(kind, {})[key] = complete
         whole = {"environment": self.environment, **{k: list(rows.values()) for k, rows in self._rows.items()}}
-        partial = self.json_path.with_suffix(".json.part")
-        partial.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self.json_path)
+        write({self.json_path: f"{json.dumps(whole, indent=1)}\n".encode()})
         if kind == "cells":
             self._append(complete)
         return complete

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.real.folds import Row, fold_and_judge, fold_cheaply
 from benchmarks.real.images import FORMS
 from benchmarks.real.page import render
+from onnxfold.files import write
 
 PARTS = ("files", "images", "page")
 
@@ -48,7 +49,7 @@ def _fill(out: Path, part: str, paths: list[Path], measure: Callable[[Path], lis
             print(part, json.dumps(row), flush=True)
         rows = _rows(out)  # another part may have written meanwhile
         rows[part] = sorted([*rows.get(part, []), *new], key=lambda row: row["file"])
-        out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        write({out: f"{json.dumps(rows, indent=1)}\n".encode()})
 
 
 def _rows(out: Path) -> dict[str, list[Row]]:

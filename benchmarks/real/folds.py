@@ -2,19 +2,15 @@
 
 import contextlib
 import io
-import multiprocessing
 import re
-import resource
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.in_child import run_in_child
 from benchmarks.real.images import FORMS, real_inputs
 from onnxfold import compare
 from onnxfold.cli import main
@@ -32,15 +28,15 @@ def fold_cheaply(path: Path, limit: float) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "folded.onnx"
         row = _fold(path, target, ["--samples", "4", "--input-seconds", "5", "--no-cache", "--no-verify"], limit)
-        row["runs"] = _in_child(lambda: _runs(target), limit) if target.exists() else ""
+        row["runs"] = run_in_child(lambda: _runs(target), limit) if target.exists() else ""
         if row["runs"] not in ("", "yes"):
-            row["original runs"] = _in_child(lambda: _runs(path), limit)
+            row["original runs"] = run_in_child(lambda: _runs(path), limit)
     return row
 
 
 def fold_and_judge(path: Path, data: Path, limit: float) -> list[Row]:
     """Fold a file by defaults and on real images; return what was printed, and what others of the images say."""
-    shown, held_out = _in_child(lambda: real_inputs(path.stem, Session(path).inputs, data), limit)
+    shown, held_out = run_in_child(lambda: real_inputs(path.stem, Session(path).inputs, data), limit)
     sizes = []
     if FORMS[path.stem].size is not None:
         shape = ",".join(map(str, (1, *next(iter(shown.values())).shape[1:])))
@@ -54,7 +50,7 @@ def fold_and_judge(path: Path, data: Path, limit: float) -> list[Row]:
             row = _fold(path, target, [*sizes, *options, "--no-cache", "--force"], limit)
             row |= {"inputs": kind, "samples": len(next(iter(held_out.values()))), "true": "", "state": ""}
             if target.exists():
-                row |= _in_child(lambda: _judge(path, target, held_out), limit) or {}
+                row |= run_in_child(lambda: _judge(path, target, held_out), limit) or {}
             rows.append(row)
     return rows
 
@@ -62,7 +58,7 @@ def fold_and_judge(path: Path, data: Path, limit: float) -> list[Row]:
 def _fold(path: Path, target: Path, options: list[str], limit: float) -> Row:
     """Run the command; return its exit code, the first line of its refusal, its verdict and its processor time."""
     words = ["fold", str(path), str(target), "--sparsity", SPARSITY, *options]
-    code, text, seconds = _in_child(lambda: _command(words), limit) or (None, "", limit)
+    code, text, seconds = run_in_child(lambda: _command(words), limit) or (None, "", limit)
     lines = [line for line in text.splitlines() if line.strip()]
     reason = next((_line(line) for line in lines if line.startswith("error")), "")
     if code is None:
@@ -103,27 +99,6 @@ def _judge(path: Path, target: Path, held_out: dict[str, Any]) -> Row:
     except OnnxFoldError as error:
         return {"true": _line(str(error))}
     return {"true": str(verdict), "state": "" if verdict is None else verdict.state}
-
-
-def _in_child(function: Callable[[], Any], limit: float) -> Any:
-    """Return what a function gives in a process of its own; None where it ends, or its processor time does."""
-    forks = multiprocessing.get_context("fork")  # imports take longer than many folds
-    receiver, sender = forks.Pipe(duplex=False)
-    child = forks.Process(target=_send, args=(sender, function, int(limit)))
-    child.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    except EOFError:
-        return None
-    finally:
-        child.join()
-
-
-def _send(sender: Connection, function: Callable[[], Any], limit: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
-    sys.stdin = io.StringIO()
-    sender.send(function())
 
 
 def _line(text: str) -> str:

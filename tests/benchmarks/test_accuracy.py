@@ -1,6 +1,8 @@
 """The accuracy benchmark's own arithmetic and book-keeping; nothing here folds."""
 
+import errno
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,8 @@ from benchmarks.accuracy.page import render
 from benchmarks.accuracy.store import Row, Store, fingerprint, input_fingerprint
 from benchmarks.accuracy.variance import channel_variances, ratio
 from benchmarks.latency.timing import interleaved
+from onnxfold.config import FoldConfig
+from onnxfold.errors import ModelSaveError
 from onnxfold.folding.methods import find_method
 
 
@@ -179,6 +183,25 @@ def test_rows_without_options_keep_the_objective_that_their_targets_were_set_wit
     store = Store(tmp_path / "out", resume="", images=10)
     bench = Measurement(find_networks([]), tmp_path, store, tmp_path / "inputs")
     assert bench.options(plain) == bench.options(default) | {"objective": "weights", "round_to": 1}
+
+
+def test_inputs_that_cannot_be_written_whole_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, resume="", images=1)
+    bench = Measurement(find_networks([]), tmp_path, store, tmp_path / "inputs")
+    cell = Cell(network="lenet5", sparsity=0.5, method="fold-dir", inputs="noise")
+
+    def full_disk(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr("benchmarks.accuracy.measure.prepare_inputs", lambda *_: "inputs")
+    config = FoldConfig(method="fold-dir", inputs="noise")
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(ModelSaveError):
+        bench.shared_inputs(cell, config)
+    assert not list((tmp_path / "inputs").iterdir())
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert bench.shared_inputs(cell, config)[0] == bench.shared_inputs(cell, config)[0] == "inputs"
 
 
 def test_latency_has_a_time_per_round_and_model() -> None:
