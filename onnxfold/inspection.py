@@ -213,11 +213,11 @@ def inspect_model(
     form, view = _form(options), load(model, options["input_shapes"])
     size_bytes = bytes_of(model, view)
     profile = _profile(view, threads) if wanted else None
-    blocks = dequantize_blocks(view)
+    form = _with_plain_weights(form, view, model)
     size, notes = stored_size(view, size_bytes), _quantised_note(view)
     parameters = size.parameters
     shared = share_equal_weights(view)
-    scopes = open_scopes(view, replace(form, queries=not blocks, rare=rare_words(model)))
+    scopes = open_scopes(view, form)
     owners = [(scope.analysed, group) for scope in scopes for group in scope.analysis.groups]
     share, held = weight_share([(scope.analysed, scope.analysis.groups) for scope in scopes])
     spare = shared + spare_weights(scopes)
@@ -233,9 +233,9 @@ def inspect_model(
 def fold_groups(model: ModelLike, options: InspectOptions) -> list[FoldGroup]:
     """Return the fold groups that :func:`inspect_model` returns, and nothing else."""
     form, view = _form(options), load(model, options["input_shapes"])
-    blocks = dequantize_blocks(view)
+    form = _with_plain_weights(form, view, model)
     ShareEqualWeights()(view)
-    return all_groups(open_scopes(view, replace(form, queries=not blocks, rare=rare_words(model))))
+    return all_groups(open_scopes(view, form))
 
 
 def _form(options: InspectOptions) -> GraphForm:
@@ -244,6 +244,11 @@ def _form(options: InspectOptions) -> GraphForm:
         options["allow_cache_change"], options["per_layer_cache"], options["inside_heads"]
     )
     return GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), tables=True, inside_heads=inside)
+
+
+def _with_plain_weights(form: GraphForm, view: GraphView, model: ModelLike) -> GraphForm:
+    """Put plain weights in the place of those of few bits; return the form with what depends on the model."""
+    return replace(form, queries=not dequantize_blocks(view), rare=rare_words(model))
 
 
 def _quantised_note(view: GraphView) -> list[str]:

@@ -20,7 +20,6 @@ from onnxfold.machine import memory
 
 Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.float32]
-ScaleType = np.dtype[np.generic]
 
 
 @dataclass(frozen=True)
