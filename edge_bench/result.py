@@ -193,13 +193,5 @@ def tables(rows: Sequence[BenchResult]) -> list[Table]:
     return made
 
 
-def markdown(rows: Sequence[BenchResult], columns: Sequence[str] = COLUMNS) -> list[str]:
-    """Return the lines of a Markdown table with some of the columns."""
-    places = [COLUMNS.index(c) for c in columns]
-    lines = [f"| {' | '.join(columns)} |", "|" + "|".join("---" if c in _LEFT else "---:" for c in columns) + "|"]
-    lines += [f"| {' | '.join(cells(row)[p].replace('|', chr(92) + '|') for p in places)} |" for row in rows]
-    return lines
-
-
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"

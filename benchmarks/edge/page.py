@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from benchmarks.edge.paper_table import DEVICES, PUBLISHED, contradictions, findings, inference, paper_rows
 from benchmarks.edge.results import Emulated, Variant
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.result import BenchResult, bytes_text, latency_text, markdown, notes
+from onnxfold.edge_bench.result import COLUMNS, BenchResult, bytes_text, cells, latency_text, notes
 
+#: Columns of names, in front of those of numbers.
+_NAMES = 4
 _COMMAND = "python -m benchmarks.edge --data DIR"
 
 
@@ -29,13 +31,19 @@ def render(variants: Sequence[Variant], rows: Sequence[BenchResult], found: Emul
         *_fitted(found),
         *_published(),
         "## All rows\n",
-        *markdown(rows),
+        *_all_rows(rows),
         "",
         "<details><summary>What they rest on</summary>\n",
         *[f"- {line}" for line in notes(rows)],
         "\n</details>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _all_rows(rows: Sequence[BenchResult]) -> list[str]:
+    head = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * _NAMES + "---:|" * (len(COLUMNS) - _NAMES)]
+    escaped = ([text.replace("|", "\\|") for text in cells(row)] for row in rows)
+    return [*head, *(f"| {' | '.join(texts)} |" for texts in escaped)]
 
 
 def _ours(variants: Sequence[Variant], rows: Sequence[BenchResult]) -> list[str]:

@@ -62,7 +62,6 @@ class Signature:
     inputs: tuple[DutTensor, ...] = ()  # in the order of the model
     outputs: tuple[DutTensor, ...] = ()
     runtime: str = ""
-    tick_hz: int = 0  # frequency of the clock that `Inference.ticks` counts, 0 if not stated
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,7 @@ class Dut:
                 shape, axes = (tuple(map(int, re.findall(r"\d+", text))) for text in (match[3], match[4]))
                 tensors[match[1]].append(DutTensor(match[5], match[2], shape, axes))
         runtime = next((m[1] for line in lines if (m := re.fullmatch(r"x-runtime-\[(.*)\]", line))), "")
-        return Signature(
-            tuple(tensors["input"]), tuple(tensors["output"]), runtime, _numbers(lines, "x-").get("tick-hz", 0)
-        )
+        return Signature(tuple(tensors["input"]), tuple(tensors["output"]), runtime)
 
     def load(self, data: bytes) -> None:
         """Load the input."""

@@ -51,3 +51,14 @@ def test_what_is_published_is_judged_and_inference_is_called_so() -> None:
     assert "**Inference, not fact**" in page
     assert "87.00% of the first 500 Fashion-MNIST test images right in the emulator" in page
     assert "does not fit: needs 3.91 MB flash" in page
+
+
+def test_every_row_stands_in_the_last_table() -> None:
+    piped = BenchResult(model="a|b", device="host", method="measured-device", latency_s=0.012, flash_bytes=3 << 20)
+    lines = render(VARIANTS, [piped, *ROWS], EMULATED).splitlines()
+    start = lines.index("## All rows")
+    assert lines[start + 2 : start + 5] == [
+        "| model | device | how | runtime | latency | instr. | RAM | flash | error |",
+        "|---|---|---|---|---:|---:|---:|---:|---:|",
+        "| a\\|b | host | measured-device |  | 12 ms |  |  | 3.00 M |  |",
+    ]

@@ -15,7 +15,6 @@ from onnxfold.edge_bench.result import (
     bytes_text,
     cells,
     latency_text,
-    markdown,
     notes,
     tables,
 )
@@ -71,11 +70,6 @@ def test_the_terminal_shows_how_each_number_was_obtained(capsys: pytest.CaptureF
     for method in ("measured device", "estimated latency", "emulated instructions"):
         assert method in text
     assert "does not fit" in text
-
-
-def test_markdown() -> None:
-    lines = markdown([MEASURED], ("model", "latency", "flash"))
-    assert lines == ["| model | latency | flash |", "|---|---:|---:|", "| net<&> | 12 ms (11-14) | 3.00 M |"]
 
 
 class Page(HTMLParser):
