@@ -1,0 +1,53 @@
+"""Samples that a refinement is shown."""
+
+from itertools import islice
+
+import numpy as np
+
+from onnxfold.folding.after.shown_samples import draw_samples, split_steps
+from onnxfold.graph.files.load import load
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import DATA, INVERTED
+from testing import models
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.standard_normal((8, 3, 32, 32)).astype(np.float32)
+
+
+def _inputs(kind: str, **values: np.ndarray) -> ModelInputs:  # type: ignore[type-arg]
+    return ModelInputs([dict(values)], kind, "for a test")
+
+
+def _drawn(kind: str, batches: int = 3, seed: int = 0) -> list[np.ndarray]:  # type: ignore[type-arg]
+    view = load(models.residual(0))
+    (name,) = view.input_names
+    return [b[name] for b in islice(draw_samples(view, _inputs(kind, **{name: IMAGES}), 8, seed), batches)]
+
+
+def test_images_are_varied_anew_in_every_step() -> None:
+    before = IMAGES.copy()
+    first, second, _ = _drawn(DATA)
+    assert first.shape == second.shape == IMAGES.shape
+    assert first.dtype == np.float32
+    assert not np.array_equal(first, second)
+    assert not any(np.array_equal(image, original) for image in first for original in IMAGES)
+    np.testing.assert_array_equal(IMAGES, before)
+    np.testing.assert_array_equal(first, _drawn(DATA)[0])
+
+
+def test_generated_images_stand_beside_some_of_another_kind() -> None:
+    generated, data = (np.concatenate(_drawn(kind, 8)) for kind in (INVERTED, DATA))
+    # White noise has no neighbours that are alike; dead leaves have little else.
+    alike = [[np.corrcoef(x[:, 1:].ravel(), x[:, :-1].ravel())[0, 1] > 0.6 for x in drawn] for drawn in (generated, data)]
+    assert np.mean(alike[0]) > 0.1
+    assert not any(alike[1])
+
+
+def test_other_inputs_are_shown_as_they_are_each_before_one_is_again() -> None:
+    rows = RANDOM.standard_normal((12, 5)).astype(np.float32)
+    inputs = _inputs(DATA, x=rows)
+    batches = list(islice(draw_samples(load(models.residual(0)), inputs, 4, 0), 6))
+    assert [len(b["x"]) for b in batches] == [4] * 6
+    for turn in (batches[:3], batches[3:]):
+        np.testing.assert_array_equal(np.sort(np.concatenate([b["x"] for b in turn]), 0), np.sort(rows, 0))
+    assert len(split_steps(inputs.batches, inputs, 5)) == 3
