@@ -163,7 +163,7 @@ class FoldConfig:
         words="onnxfold.config:REFINEMENTS", alone="all", in_merge=True, in_sweep=SHARED,
     )] = ""
     refine_steps: Annotated[int | None, _Method(
-        help="Number of steps of `refine`.", default="200", check=partial(checks.whole, least=1, most=_MOST),
+        help="Number of steps of `refine`.", default="by their cost", check=partial(checks.whole, least=1, most=_MOST),
         kind=Kind.INTEGER, metavar="N", in_merge=True, in_sweep=SHARED,
     )] = None
     inputs: Annotated[str, _Inputs(

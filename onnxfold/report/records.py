@@ -145,8 +145,8 @@ class RefinementRecord:
     steps : int
         Steps that were taken.
     loss_before, loss_after : float
-        What the answers differ from the original's, before and after: of scores the divergence in nats, of others the
-        relative squared error.
+        What held-out answers differ from the original's, before and after: of a language model's scores the divergence
+        in nats, of others the squared error over their variance, added up over outputs.
     kept : bool
         Whether the trained weights were kept: only if the answers came closer.
     seconds : float

@@ -43,12 +43,14 @@ class OrthogonalSteps:
         mean, square = self._means[i], self._squares[i]
         if square is None:
             mean.mul_(_MOMENTUM).add_(gradient)
-            moved = orthogonalise((gradient + _MOMENTUM * mean).flatten(1)).reshape(gradient.shape)
-            return moved / moved.square().mean().sqrt().clamp_min(_TINY)
+            moved: Tensor = orthogonalise((gradient + _MOMENTUM * mean).flatten(1)).reshape(gradient.shape)
+            moved /= moved.square().mean().sqrt().clamp_min(_TINY)
+            return moved
         mean.lerp_(gradient, 1.0 - _KEPT_MEAN)
         square.mul_(_KEPT_SQUARE).addcmul_(gradient, gradient, value=1.0 - _KEPT_SQUARE)
-        root = (square / (1.0 - _KEPT_SQUARE**self._done)).sqrt().add_(_TINY)
-        return mean / (1.0 - _KEPT_MEAN**self._done) / root
+        root = square.div(1.0 - _KEPT_SQUARE**self._done).sqrt().add_(_TINY)
+        direction: Tensor = mean / (1.0 - _KEPT_MEAN**self._done) / root
+        return direction
 
 
 def _is_matrix(weight: Tensor) -> bool:
@@ -59,8 +61,8 @@ def _is_matrix(weight: Tensor) -> bool:
 def orthogonalise(matrix: Tensor) -> Tensor:
     """Return a matrix of shape (m, n) with the same singular vectors and singular values close to 1."""
     tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
-    x = x / x.norm().clamp_min(_TINY)
+    wide = matrix.T if tall else matrix
+    x: Tensor = wide / wide.norm().clamp_min(_TINY)
     for _ in range(_ITERATIONS):
         gram = x @ x.T
         x = _A * x + (_B * gram + _C * gram @ gram) @ x

@@ -84,7 +84,7 @@ def test_the_same_request_gives_the_same_bytes() -> None:
 
 def test_what_brings_answers_no_closer_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = onnxfold.fold(encoder(), **PRUNED)
-    monkeypatch.setattr(refine, "RATE", 100.0)
+    monkeypatch.setattr(refine, "RATES", (100.0,))
     result = onnxfold.fold(encoder(), **REFINED)
     assert not _record(result).kept
     assert str(_record(result)).startswith("refined: 30 steps on")
@@ -107,7 +107,7 @@ def test_ctrl_c_keeps_what_helped(rate: float, end: str, monkeypatch: pytest.Mon
         if text == "refine" and done == 12:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(refine, "RATE", rate)
+    monkeypatch.setattr(refine, "RATES", (rate,))
     result = onnxfold.fold(encoder(), **REFINED, progress=press)
     assert (_record(result).steps, _record(result).kept) == (12, rate < 1)
     assert any("interrupted after 12 of 30 steps" in note and end in note for note in result.report.notes)

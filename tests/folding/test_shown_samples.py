@@ -38,7 +38,9 @@ def test_images_are_varied_anew_in_every_step() -> None:
 def test_generated_images_stand_beside_some_of_another_kind() -> None:
     generated, data = (np.concatenate(_drawn(kind, 8)) for kind in (INVERTED, DATA))
     # White noise has no neighbours that are alike; dead leaves have little else.
-    alike = [[np.corrcoef(x[:, 1:].ravel(), x[:, :-1].ravel())[0, 1] > 0.6 for x in drawn] for drawn in (generated, data)]
+    alike = [
+        [np.corrcoef(x[:, 1:].ravel(), x[:, :-1].ravel())[0, 1] > 0.6 for x in drawn] for drawn in (generated, data)
+    ]
     assert np.mean(alike[0]) > 0.1
     assert not any(alike[1])
 

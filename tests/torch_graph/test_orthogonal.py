@@ -3,7 +3,7 @@
 import pytest
 
 torch = pytest.importorskip("torch")
-from onnxfold.torch_graph.orthogonal import OrthogonalSteps, orthogonalise
+from onnxfold.torch_graph.orthogonal import OrthogonalSteps, orthogonalise  # noqa: E402
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (9, 6), (4, 4)])

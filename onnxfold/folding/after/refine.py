@@ -1,9 +1,10 @@
 """Training of a folded model towards the answers of the original, which is the teacher: no labels are needed.
 
-All weights train, or scales and biases of normalisations only, each relative to its size: w = w0 + s d with s the root
-mean square of w0, by Adam on d. What falls is the divergence of the answers from the original's on the inputs of the
-fold; where they are no scores, the relative squared error. A quarter of the inputs is held out: if the answers on these
-come no closer, the weights stay as they are.
+All weights train, or scales and biases of normalisations only, by steps relative to their size. What falls is, of a
+language model's scores, their divergence from the original's; of all outputs of other networks, their squared error
+over the variance that the original's have. A quarter of the inputs is held out: these choose the first rate, the
+largest that brings their answers no farther away in a few steps, and the best of several moments. If there is none that
+is better than the closed form, the weights stay as they are.
 """
 
 import math
@@ -16,31 +17,41 @@ import numpy as np
 
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
+from onnxfold.folding.after.shown_samples import draw_samples, judge_samples
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import ModelLike
-from onnxfold.graph.run.session import Session, in_batches, sample_count
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.run.session import Session
+from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress
 from onnxfold.report import RefinementRecord
-from onnxfold.statistics.activations import Batches
 from onnxfold.torch_graph.availability import find_device, load_torch, require_torch
 from onnxfold.torch_graph.norms import norm_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from onnxfold.torch_graph.executor import TorchGraph
+    from onnxfold.torch_graph.orthogonal import OrthogonalSteps
 
 #: What the progress callback is told.
 STAGE = "refine"
-#: Steps of Adam, and the first step's size, relative to weights; steps become smaller along half a cosine.
-STEPS, RATE = 200, 1e-2
-#: Positions of tokens, or samples of other networks, per step, and held-out ones on which the result is judged.
-_TOKENS, _SAMPLES, _JUDGED = 512, 32, 4_096
-#: Axes of caches that hold keys and values together, whose first axis is no batch.
-_TOGETHER = 5
+#: First rates, relative to weights, of which the first that does no harm in so many steps is taken; rates become
+#: smaller along half a cosine. A network without BatchNormalization may bear a twentieth of another's.
+RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4), 8
+#: Multiply-accumulates that a refinement may take: about five minutes of two cores, and of a language model twenty.
+_COST, _COST_OF_TOKENS = 8e12, 40e12
+#: Least and largest number of steps where nobody says it, and the multiply-accumulates of a step that is not too small.
+_LEAST, _MOST, _STEP_COST = 100, 1_000, 2e10
+#: Least and largest number of images in a step.
+_FEW, _MANY = 16, 64
+#: A forward and a backward pass, and the original's.
+_PASSES = 4
+#: Texts of the length that a free dimension gets, in a step of a language model.
+_TOKENS_PER_STEP = 8
+#: Moments at which held-out answers are looked at, and the steps' worth of samples that are.
+_MOMENTS, _JUDGED = 4, 4
 #: A loss that rounding alone may give.
 _ALIKE = 1e-7
 #: Constants with larger entries mask positions, and train nothing.
@@ -50,9 +61,9 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class _Answers:
-    """The output that norms are trained on, and whether it scores classes along its last axis."""
+    """The outputs that are compared, and whether they are scores of tokens along the last axis."""
 
-    output: str
+    outputs: tuple[str, ...]
     are_scores: bool
 
 
@@ -91,108 +102,154 @@ def refine_fold(
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
     began, inputs = time.perf_counter(), data.inputs
     load_torch()
-    import torch
+    cost = _PASSES * sample_cost(view) * (_TOKENS_PER_STEP if inputs.are_tokens else 1)
+    samples = 1 if inputs.are_tokens else min(max(1 << round(math.log2(_STEP_COST / max(cost, 1.0))), _FEW), _MANY)
+    total = _COST_OF_TOKENS if inputs.are_tokens else _COST
+    steps = config.refine_steps or int(min(max(total / max(cost * samples, 1.0), _LEAST), _MOST))
+    training = _Training(view, original, inputs, config, samples)
+    before = training.judge()
+    if abs(before) <= _ALIKE:
+        note = "nothing is refined: held-out answers are the original's already"
+        return RefinementRecord(config.refine, training.size, 0, before, before, False, 0.0, note)
+    done, after, note = training.run(steps, before, progress)
+    kept = after < before
+    if kept:
+        training.write(view)
+    seconds = time.perf_counter() - began
+    return RefinementRecord(config.refine, training.size, done, before, after, kept, seconds, note)
 
-    from onnxfold.inputs.inversion.descent import Adam
-    from onnxfold.torch_graph.executor import TorchGraph
 
-    names = _trained_names(view, config.refine)
-    graph, teacher = TorchGraph(view, device=find_device(config.torch_device), fed=names), Session(original)
-    shown, held_out = inputs.split()
-    answers = _compared_answers(view, inputs)
-    teacher.output_names = [answers.output]
-    starts = {name: graph.tensor(view.weight(name)) for name in names}
-    spans = {name: max(float(start.square().mean().sqrt()), _TINY) for name, start in starts.items()}
-    moves = {name: torch.zeros_like(start, requires_grad=True) for name, start in starts.items()}
-    adam = Adam(list(moves.values()))
+class _Training:
+    """A folded network in torch, its teacher, and the weights that train."""
 
-    def weights() -> "dict[str, Tensor]":
-        return {name: starts[name] + spans[name] * moves[name] for name in names}
+    def __init__(
+        self, view: GraphView, original: ModelLike, inputs: ModelInputs, config: FoldConfig, samples: int
+    ) -> None:
+        import torch
 
-    judged = _parts(held_out.batches, inputs, most=_JUDGED)
-    with torch.no_grad():
-        before = after = _mean_loss(graph, teacher, judged, answers, weights())
-    batches = _parts(shown.batches, inputs)
-    steps = 0 if abs(before) <= _ALIKE else config.refine_steps or STEPS
-    done, kept, note = 0, False, "" if steps else "nothing is refined: held-out answers are the original's already"
-    try:
-        for at in _order(len(batches), steps, config.seed):
-            progress(STAGE, done, steps)
-            wanted = graph.tensor(teacher.run(batches[at])[0])
-            loss = _loss(_run(graph, batches[at], answers, weights()), wanted, answers)
-            loss.backward()  # type: ignore[no-untyped-call]
-            for move in moves.values():
-                move.grad = torch.zeros_like(move) if move.grad is None else move.grad  # of what is not compared
-            adam.step(RATE * 0.5 * (1.0 + math.cos(math.pi * done / steps)))
-            done += 1
-    except KeyboardInterrupt:
-        note = f"the refinement was interrupted after {done} of {steps} steps: "
-    if done:
-        with torch.no_grad():
-            tuned = weights()
-        after = _mean_loss(graph, teacher, judged, answers, tuned)
-        kept = math.isfinite(after) and after < before
-        for name, values in tuned.items() if kept else ():
+        from onnxfold.torch_graph.executor import TorchGraph
+
+        names = _trained_names(view, config.refine)
+        self._graph = TorchGraph(view, device=find_device(config.torch_device), fed=names)
+        self._teacher = Session(original)
+        shown, held_out = inputs.split()
+        self._answers = _compared_answers(view, inputs)
+        self._teacher.output_names = list(self._answers.outputs)
+        self._weights = {name: self._graph.tensor(view.weight(name)).requires_grad_() for name in names}
+        self._best = self._starts = self._copy()
+        self._draws = draw_samples(view, shown, samples, config.seed)
+        judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
+        wanted = [self._teacher.run(batch) for batch in judged]
+        self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._answers.outputs))]
+        self._judged = [(batch, self._tensors(answers)) for batch, answers in zip(judged, wanted, strict=True)]
+        self._no_grad = torch.no_grad
+
+    @property
+    def size(self) -> int:
+        """Entries that train."""
+        return sum(weight.numel() for weight in self._weights.values())
+
+    def run(self, steps: int, before: float, progress: Progress) -> tuple[int, float, str]:
+        """Train; return the steps that were taken, the best loss on held-out samples, and why it ended before."""
+        from onnxfold.torch_graph.orthogonal import OrthogonalSteps, half_cosine
+
+        done, best, note = 0, before, ""
+        moments = {round(steps * (i + 1) / _MOMENTS) for i in range(_MOMENTS)}
+        try:
+            progress(STAGE, 0, steps)
+            rate = self._find_rate(before)
+            descent = OrthogonalSteps(list(self._weights.values()))
+            while done < steps:
+                progress(STAGE, done, steps)
+                self._descend(self._shown(), descent, rate * half_cosine(done, steps))
+                done += 1
+                best = self._keep_best(best) if done in moments else best
+        except KeyboardInterrupt:
+            note = f"the refinement was interrupted after {done} of {steps} steps: "
+            best = self._keep_best(best) if done else best
+            note += "what they gave is kept" if best < before else "the network is as it was before them"
+        return done, best, note
+
+    def judge(self) -> float:
+        """Return the loss on held-out samples."""
+        with self._no_grad():
+            return float(np.mean([self._loss(batch, wanted).item() for batch, wanted in self._judged]))
+
+    def write(self, view: GraphView) -> None:
+        """Write the best weights into the model."""
+        for name, values in self._best.items():
             view.set_weight(name, values.cpu().numpy())
-    if done < steps:
-        note += "what they gave is kept" if kept else "the network is as it was before them"
-    trained = sum(start.numel() for start in starts.values())
-    return RefinementRecord(config.refine, trained, done, before, after, kept, time.perf_counter() - began, note)
+
+    def _find_rate(self, before: float) -> float:
+        """Return the largest rate that brings held-out answers no farther away; the weights stay."""
+        from onnxfold.torch_graph.orthogonal import OrthogonalSteps
+
+        shown = [self._shown() for _ in range(_TRIAL)]
+        for rate in RATES:
+            descent = OrthogonalSteps(list(self._weights.values()))
+            for batch in shown:
+                self._descend(batch, descent, rate)
+            loss = self.judge()
+            self._restore(self._starts)
+            if loss <= before:
+                return rate
+        return RATES[-1]
+
+    def _shown(self) -> "tuple[dict[str, Array], list[Tensor]]":
+        batch = next(self._draws)
+        return batch, self._tensors(self._teacher.run(batch))
+
+    def _descend(self, shown: "tuple[dict[str, Array], list[Tensor]]", descent: "OrthogonalSteps", rate: float) -> None:
+        self._loss(*shown).backward()  # type: ignore[no-untyped-call]
+        descent.step(rate)
+
+    def _loss(self, batch: dict[str, Array], wanted: "Sequence[Tensor]") -> "Tensor":
+        feeds = {name: self._graph.tensor(values) for name, values in batch.items()}
+        outputs = self._graph.run(feeds | self._weights, self._answers.outputs)
+        pairs = zip(self._answers.outputs, wanted, self._scales, strict=True)
+        return sum(self._difference(outputs[name], values, scale) for name, values, scale in pairs)  # type: ignore[return-value]
+
+    def _difference(self, outputs: "Tensor", wanted: "Tensor", scale: float) -> "Tensor":
+        if not self._answers.are_scores:
+            return (outputs - wanted).square().mean() / scale
+        log_p, log_q = wanted.log_softmax(-1), outputs.log_softmax(-1)
+        return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+
+    def _tensors(self, arrays: Sequence[Array]) -> "list[Tensor]":
+        return [self._graph.tensor(values) for values in arrays]
+
+    def _copy(self) -> "dict[str, Tensor]":
+        return {name: weight.detach().clone() for name, weight in self._weights.items()}
+
+    def _restore(self, values: "dict[str, Tensor]") -> None:
+        with self._no_grad():
+            for name, weight in self._weights.items():
+                weight.copy_(values[name])
+
+    def _keep_best(self, best: float) -> float:
+        """Keep the weights if held-out answers were never closer; return how close they were."""
+        loss = self.judge()
+        if not loss < best:
+            return best
+        self._best = self._copy()
+        return loss
+
+
+def _scale(answers: Sequence[Array]) -> float:
+    """Return the variance of an output over samples; its mean square where there is one sample."""
+    values = np.concatenate([array.reshape(len(array) if array.ndim else 1, -1) for array in answers]).astype(
+        np.float64
+    )
+    spread = float(values.var(axis=0).mean())
+    return max(spread if spread > 0 else float(np.square(values).mean()), _TINY)
 
 
 def _compared_answers(view: GraphView, inputs: ModelInputs) -> _Answers:
-    """Return the output that says most: scores, where there are any."""
-    answers = inputs.tokens.answers
-    names = [name for name in view.output_names if answers is None or name not in answers.states]
-    for name in names:
-        shape = view.shape(name) or (None,)
-        classes = shape[-1] or 0
-        if classes > 1 and (len(shape) == 2 if answers is None else answers.vocabulary == classes):
-            return _Answers(name, True)
-    return _Answers(names[0], False)
-
-
-def _parts(batches: Batches, inputs: ModelInputs, *, most: int = 0) -> Batches:
-    """Return batches of the size of a step, so many positions or samples at most, if a number is given."""
-    parts: Batches = []
-    for batch in batches:
-        size = sample_count(batch)
-        if not inputs.fixed_batch and all(values.ndim < _TOGETHER for values in batch.values()):
-            length = max((values.shape[1] for values in batch.values() if values.ndim == 2), default=1)
-            size = max(_TOKENS // length, 1) if inputs.are_tokens else _SAMPLES
-        parts += list(in_batches(batch, size))
-    if not most:
-        return parts
-    per_part = _TOKENS if inputs.are_tokens else _SAMPLES
-    return parts[: max(most // per_part, 1)]
-
-
-def _order(count: int, steps: int, seed: int) -> list[int]:
-    """Return which batch every step takes: all in a random order, then all again."""
-    random = np.random.default_rng(seed)
-    rounds = max(-(-steps // count), 1)
-    return np.concatenate([random.permutation(count) for _ in range(rounds)])[:steps].tolist()  # type: ignore[no-any-return]
-
-
-def _run(graph: "TorchGraph", feeds: dict[str, Array], answers: _Answers, weights: "dict[str, Tensor]") -> "Tensor":
-    tensors = {name: graph.tensor(values) for name, values in feeds.items()}
-    return graph.run(tensors | weights, [answers.output])[answers.output]
-
-
-def _loss(outputs: "Tensor", wanted: "Tensor", answers: _Answers) -> "Tensor":
-    if not answers.are_scores:
-        return (outputs - wanted).square().sum() / wanted.square().sum().clamp_min(_TINY)
-    log_p, log_q = wanted.log_softmax(-1), outputs.log_softmax(-1)
-    return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
-
-
-def _mean_loss(
-    graph: "TorchGraph", teacher: Session, batches: Sequence[dict[str, Array]], answers: _Answers,
-    weights: "dict[str, Tensor]",
-) -> float:  # fmt: skip
-    """Return the mean loss on some batches."""
-    import torch
-
-    with torch.no_grad():
-        pairs = ((_run(graph, batch, answers, weights), graph.tensor(teacher.run(batch)[0])) for batch in batches)
-        return float(np.mean([float(_loss(outputs, wanted, answers)) for outputs, wanted in pairs]))
+    """Return a language model's scores or first output, and all outputs of numbers of other networks."""
+    facts = inputs.tokens.answers
+    if facts is None:
+        floats = tuple(name for name in view.output_names if is_float(view.elem_type(name)))
+        return _Answers(floats or tuple(view.output_names[:1]), False)
+    names = [name for name in view.output_names if name not in facts.states]
+    scores = [name for name in names if ((view.shape(name) or (None,))[-1] or 0) == facts.vocabulary]
+    return _Answers((*scores, names[0])[:1], bool(scores))

@@ -5,6 +5,7 @@ whatever they became. Generated images are mixed with others of another kind, si
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -42,6 +43,14 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
         if painted:
             images = np.concatenate([images, others[random.integers(len(others), size=painted)]])
         yield {name: _mix(_shift(_flip(images, random), random), random)}
+
+
+def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: int, steps: int) -> Batches:
+    """Return the samples of so many steps: varied images, or the first samples as they are."""
+    if _image_input(held_out):
+        return list(islice(draw_samples(view, held_out, samples, seed), steps))
+    parts = split_steps(held_out.batches, held_out, samples)
+    return parts[: steps * (2 if held_out.are_tokens else 1)]
 
 
 def split_steps(batches: Batches, inputs: ModelInputs, samples: int) -> Batches:
@@ -98,4 +107,5 @@ def _shift(images: Array, random: np.random.Generator) -> Array:
 def _mix(images: Array, random: np.random.Generator) -> Array:
     share = np.where(random.random(len(images)) < _MIXED, random.random(len(images)), 1.0).astype(images.dtype)
     share = share[:, None, None, None]
-    return share * images + (1 - share) * images[random.permutation(len(images))]
+    mixed: Array = share * images + (1 - share) * images[random.permutation(len(images))]
+    return mixed
