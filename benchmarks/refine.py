@@ -1,4 +1,4 @@
-"""What `--refine` gives: accuracy of the closed form, and after a refinement, without data.
+"""Effect of `--refine`: accuracy of the closed form, and after a refinement, without data.
 
 Usage: python -m benchmarks.refine --data DIR --models DIR [--only NAME:SPARSITY ...] [--resume] [--page FILE.md]
 
