@@ -220,3 +220,17 @@ def test_a_fold_of_a_sweep_is_refined() -> None:
     job = Job("", Goal("sparsity", 0.5), "prune-l1", 0, {}, {"refine": "all", "allocation": "uniform"})
     assert job.config({}).refine == "all"
     assert job.needs_inputs
+
+
+def test_a_fold_on_inverted_images_is_refined_on_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[int, int]] = []
+
+    def train(view: Any, original: Any, inputs: Any, config: Any, samples: int) -> None:
+        shown.append((inputs.samples, len(np.unique(np.concatenate([b["x"] for b in inputs.batches]), axis=0))))
+        raise VerificationError("enough")
+
+    monkeypatch.setattr(refine, "_Training", train)
+    asked: dict[str, Any] = {"refine": "all", "verify": False, "cache": None, "input_steps": [2]}
+    with pytest.raises(VerificationError, match="enough"):
+        onnxfold.fold(models.residual(0), 0.4, **asked)
+    assert shown == [(512, 512)]

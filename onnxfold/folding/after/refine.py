@@ -10,7 +10,7 @@ is better than the closed form, the weights stay as they are.
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +18,15 @@ import numpy as np
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
 from onnxfold.folding.after.shown_samples import draw_samples, judge_samples
-from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import sample_cost
+from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.progress import Progress
 from onnxfold.report import RefinementRecord
 from onnxfold.torch_graph.availability import find_device, load_torch, require_torch
@@ -41,9 +43,9 @@ STAGE = "refine"
 #: smaller along half a cosine. A network without BatchNormalization may bear a twentieth of another's.
 RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4), 8
 #: Multiply-accumulates that a refinement may take: about five minutes of two cores, and of a language model twenty.
-_COST, _COST_OF_TOKENS = 8e12, 40e12
+_COST, _COST_OF_TOKENS = 10e12, 40e12
 #: Least and largest number of steps where nobody says it, and the multiply-accumulates of a step that is not too small.
-_LEAST, _MOST, _STEP_COST = 100, 1_000, 2e10
+_LEAST, _MOST, _STEP_COST = 100, 1_000, 4e10
 #: Least and largest number of images in a step.
 _FEW, _MANY = 16, 64
 #: A forward and a backward pass, and the original's.
@@ -52,6 +54,8 @@ _PASSES = 4
 _TOKENS_PER_STEP = 8
 #: Moments at which held-out answers are looked at, and the steps' worth of samples that are.
 _MOMENTS, _JUDGED = 4, 4
+#: Inverted images that a refinement is shown.
+_SHOWN = 512
 #: A loss that rounding alone may give.
 _ALIKE = 1e-7
 #: Constants with larger entries mask positions, and train nothing.
@@ -100,7 +104,7 @@ def refine_fold(
         return None
     if data.inputs is None:
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
-    began, inputs = time.perf_counter(), data.inputs
+    began, inputs = time.perf_counter(), _with_more(original, data.inputs, config, progress)
     load_torch()
     cost = _PASSES * sample_cost(view) * (_TOKENS_PER_STEP if inputs.are_tokens else 1)
     samples = 1 if inputs.are_tokens else min(max(1 << round(math.log2(_STEP_COST / max(cost, 1.0))), _FEW), _MANY)
@@ -117,6 +121,27 @@ def refine_fold(
         training.write(view)
     seconds = time.perf_counter() - began
     return RefinementRecord(config.refine, training.size, done, before, after, kept, seconds, note)
+
+
+def _with_more(original: ModelLike, inputs: ModelInputs, config: FoldConfig, progress: Progress) -> ModelInputs:
+    """Return the inputs of the fold and, where it chose inversion and could afford it, more of the same kind.
+
+    What a fold needs is a covariance; what trains all weights learns single images.
+    """
+    missing = _SHOWN - inputs.samples
+    if inputs.kind != INVERTED or inputs.samples < FEW_INVERTED or missing <= 0 or config.samples is not None:
+        return inputs
+    request = replace(
+        config,
+        refine="",
+        refine_steps=None,
+        torch_device="auto",
+        inputs=INVERTED,
+        samples=missing,
+        seed=config.seed + 1,
+    )
+    more = prepare_inputs(original, request, progress).inputs
+    return inputs if more is None or more.cut else replace(inputs, batches=[*inputs.batches, *more.batches])
 
 
 class _Training:
