@@ -7,6 +7,7 @@ streams and exit code, as a command of a user has; `python -m onnxfold` itself i
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 
+#: Seconds after which a command that hangs writes where it does to its stderr, and ends: before pytest ends the worker.
+_HANGS = 240.0
 #: Processor seconds that commands have used so far; the server's children are not children of the tests' process.
 used_seconds = 0.0
 
@@ -79,6 +82,7 @@ def _run(request: dict, main) -> None:  # type: ignore[no-untyped-def, type-arg]
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in enumerate(request["streams"], start=1):
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
+        faulthandler.dump_traceback_later(_HANGS, exit=True, file=2)
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])

@@ -178,6 +178,6 @@ def test_processes_may_write_at_a_time(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join()
+        process.join(60.0)
     assert [process.exitcode for process in processes] == [0, 0]
     assert len(_others(tmp_path)) <= 3
