@@ -14,11 +14,12 @@ from onnx import numpy_helper
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.config import FoldConfig
-from onnxfold.errors import UnsupportedModelError, VerificationError
+from onnxfold.errors import MemoryLimitError, UnsupportedModelError, VerificationError
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import load
 from onnxfold.html_report import command_line
 from onnxfold.html_report.page import render_html
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import silent
 from onnxfold.report import RefinementRecord
 from onnxfold.sweeps.job import Goal, Job
@@ -30,6 +31,7 @@ from tests.hostile import conftest
 
 torch = pytest.importorskip("torch")
 from onnxfold.folding.after import refine  # noqa: E402
+from onnxfold.folding.after.refine import _activation_bytes as _bytes_of  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
@@ -234,3 +236,19 @@ def test_a_fold_on_inverted_images_is_refined_on_more_of_them(monkeypatch: pytes
     with pytest.raises(VerificationError, match="enough"):
         onnxfold.fold(models.residual(0), 0.4, **asked)
     assert shown == [(512, 512)]
+
+
+def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "_activation_bytes", lambda *_: 1 << 60)
+    with pytest.raises(MemoryLimitError, match=r"a step of a refinement needs .* --max-memory"):
+        onnxfold.fold(encoder(), **REFINED)
+    sizes: list[int] = []
+    monkeypatch.setattr(refine, "_activation_bytes", lambda *_: refine.memory.limit() // 5)
+    monkeypatch.setattr(refine, "_Training", lambda *asked: sizes.append(asked[-1]) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        onnxfold.fold(models.residual(0), **REFINED)
+    assert sizes == [5]
+    view = load(models.residual(0))
+    inputs = ModelInputs([{"x": np.zeros((4, 3, 8, 8), np.float32)}], "data", "")
+    elements = sum(int(np.prod(view.shape(name)[1:])) for node in view.nodes for name in node.output)  # type: ignore[index]
+    assert _bytes_of(view, inputs) == 2 * 4 * elements

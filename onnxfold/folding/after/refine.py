@@ -20,13 +20,15 @@ from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationErro
 from onnxfold.folding.after.shown_samples import draw_samples, judge_samples
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
 from onnxfold.graph.files.load import ModelLike
-from onnxfold.graph.run.session import Session
+from onnxfold.graph.run.session import Session, sample_count
+from onnxfold.graph.shapes.footprint import tensor_bytes
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
+from onnxfold.machine import memory
 from onnxfold.progress import Progress
 from onnxfold.report import RefinementRecord
 from onnxfold.torch_graph.availability import find_device, load_torch, require_torch
@@ -108,6 +110,10 @@ def refine_fold(
     load_torch()
     cost = _PASSES * sample_cost(view) * (_TOKENS_PER_STEP if inputs.are_tokens else 1)
     samples = 1 if inputs.are_tokens else min(max(1 << round(math.log2(_STEP_COST / max(cost, 1.0))), _FEW), _MANY)
+    kept = _activation_bytes(view, inputs)
+    if not inputs.are_tokens:
+        samples = max(min(samples, memory.limit() // max(kept, 1)), 1)
+    memory.require(kept * (_TOKENS_PER_STEP if inputs.are_tokens else samples), "a step of a refinement")
     total = _COST_OF_TOKENS if inputs.are_tokens else _COST
     steps = config.refine_steps or int(min(max(total / max(cost * samples, 1.0), _LEAST), _MOST))
     training = _Training(view, original, inputs, config, samples)
@@ -116,11 +122,18 @@ def refine_fold(
         note = "nothing is refined: held-out answers are the original's already"
         return RefinementRecord(config.refine, training.size, 0, before, before, False, 0.0, note)
     done, after, note = training.run(steps, before, progress)
-    kept = after < before
-    if kept:
+    if after < before:
         training.write(view)
     seconds = time.perf_counter() - began
-    return RefinementRecord(config.refine, training.size, done, before, after, kept, seconds, note)
+    return RefinementRecord(config.refine, training.size, done, before, after, after < before, seconds, note)
+
+
+def _activation_bytes(view: GraphView, inputs: ModelInputs) -> int:
+    """Return the bytes of one sample's activations, which all wait for the backward pass, and of their gradients."""
+    batch = inputs.batches[0]
+    types = view.types_for({name: values.shape for name, values in batch.items()})
+    written = (types.get(name) for node in view.nodes for name in node.output)
+    return 2 * sum(tensor_bytes(kind, open_dimension=1) or 0 for kind in written) // sample_count(batch)
 
 
 def _with_more(original: ModelLike, inputs: ModelInputs, config: FoldConfig, progress: Progress) -> ModelInputs:
