@@ -31,7 +31,6 @@ from tests.hostile import conftest
 
 torch = pytest.importorskip("torch")
 from onnxfold.folding.after import refine  # noqa: E402
-from onnxfold.folding.after.refine import _activation_bytes as _bytes_of  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
@@ -239,16 +238,19 @@ def test_a_fold_on_inverted_images_is_refined_on_more_of_them(monkeypatch: pytes
 
 
 def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refine, "_activation_bytes", lambda *_: 1 << 60)
+    monkeypatch.setattr(refine, "activation_bytes", lambda *_: 1 << 60)
     with pytest.raises(MemoryLimitError, match=r"a step of a refinement needs .* --max-memory"):
         onnxfold.fold(encoder(), **REFINED)
     sizes: list[int] = []
-    monkeypatch.setattr(refine, "_activation_bytes", lambda *_: refine.memory.limit() // 5)
+    monkeypatch.setattr(refine, "activation_bytes", lambda *_: refine.memory.limit() // 5)
     monkeypatch.setattr(refine, "_Training", lambda *asked: sizes.append(asked[-1]) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         onnxfold.fold(models.residual(0), **REFINED)
     assert sizes == [5]
+
+
+def test_bytes_of_activations() -> None:
     view = load(models.residual(0))
     inputs = ModelInputs([{"x": np.zeros((4, 3, 8, 8), np.float32)}], "data", "")
     elements = sum(int(np.prod(view.shape(name)[1:])) for node in view.nodes for name in node.output)  # type: ignore[index]
-    assert _bytes_of(view, inputs) == 2 * 4 * elements
+    assert refine.activation_bytes(view, inputs) == 2 * 4 * elements

@@ -110,7 +110,7 @@ def refine_fold(
     load_torch()
     cost = _PASSES * sample_cost(view) * (_TOKENS_PER_STEP if inputs.are_tokens else 1)
     samples = 1 if inputs.are_tokens else min(max(1 << round(math.log2(_STEP_COST / max(cost, 1.0))), _FEW), _MANY)
-    kept = _activation_bytes(view, inputs)
+    kept = activation_bytes(view, inputs)
     if not inputs.are_tokens:
         samples = max(min(samples, memory.limit() // max(kept, 1)), 1)
     memory.require(kept * (_TOKENS_PER_STEP if inputs.are_tokens else samples), "a step of a refinement")
@@ -128,7 +128,7 @@ def refine_fold(
     return RefinementRecord(config.refine, training.size, done, before, after, after < before, seconds, note)
 
 
-def _activation_bytes(view: GraphView, inputs: ModelInputs) -> int:
+def activation_bytes(view: GraphView, inputs: ModelInputs) -> int:
     """Return the bytes of one sample's activations, which all wait for the backward pass, and of their gradients."""
     batch = inputs.batches[0]
     types = view.types_for({name: values.shape for name, values in batch.items()})
