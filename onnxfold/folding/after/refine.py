@@ -142,7 +142,8 @@ def _with_more(original: ModelLike, inputs: ModelInputs, config: FoldConfig, pro
     What a fold needs is a covariance; what trains all weights learns single images.
     """
     missing = _SHOWN - inputs.samples
-    if inputs.kind != INVERTED or inputs.samples < FEW_INVERTED or missing <= 0 or config.samples is not None:
+    is_inverted = inputs.facts.has_data_statistics and not inputs.facts.is_data
+    if not is_inverted or inputs.samples < FEW_INVERTED or missing <= 0 or config.samples is not None:
         return inputs
     request = replace(
         config,

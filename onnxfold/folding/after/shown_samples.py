@@ -74,8 +74,8 @@ def _image_input(inputs: ModelInputs) -> str:
 
 
 def _leaves(view: GraphView, inputs: ModelInputs, name: str, seed: int) -> Array:
-    """Return images of another kind than the generated ones; none beside a user's, or beside the same kind."""
-    if inputs.facts.is_data or inputs.kind == LEAVES:
+    """Return images of another kind than the generated ones; none beside a user's, or beside drawn ones."""
+    if inputs.facts.is_data or inputs.facts.is_drawn:
         return np.empty(0, np.float32)
     sized = view.copy()
     sized.assume({name: (_PAINTED, *inputs.batches[0][name].shape[1:])})
