@@ -48,7 +48,8 @@ def fold(
     model : path or ModelProto
         The trained model, or the folder that onnxruntime-genai's builder or optimum wrote it to; it is not changed.
     sparsity : float, optional
-        Fraction of the weights to remove, in (0, 1). Default 0.5, if no other goal is given.
+        Fraction of the weights to remove, in (0, 1). Without it and any other goal, the largest up to 0.5 at which the
+        lower end of the agreement with the original stays at 95 %.
     progress : callable, optional
         Called as ``progress(text, steps_done, steps)``; `steps` is 0 if they are not counted.
     **options

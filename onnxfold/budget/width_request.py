@@ -14,7 +14,7 @@ from onnxfold.budget.objectives import NANOSECONDS, Budget, Budgets, Tradeoff, f
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
-from onnxfold.config import DEFAULT_OBJECTIVE, DEFAULT_SPARSITY, LIMITS, FoldConfig
+from onnxfold.config import DEFAULT_OBJECTIVE, LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count, parse_latency
 from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
@@ -43,7 +43,6 @@ class WidthRequest:
     config: FoldConfig  # the request as it was made
     widths: list[int] | None = None  # the widths, where they follow from the request alone
     sparsity: float | None = None  # the sparsity that the widths should reach
-    by_default: bool = False  # whether that sparsity is the default
     tradeoff: Tradeoff | None = None  # what error is traded against besides the budgets
     remarks: tuple[str, ...] = ()  # notes on the request itself
     may_keep: bool = False  # whether all groups may keep their widths, because something else was done
@@ -69,9 +68,11 @@ class WidthRequest:
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
             return notes
         if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
-            goal = f"the default of {self.sparsity:g}" if self.by_default else f"{self.sparsity:g}"
             subject = "given widths, those of all groups," if not free else "given widths"
-            return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the {subject} alone remove as much"]
+            return [
+                *notes,
+                f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {subject} alone remove as much",
+            ]
         whole = "whole numbers" if round_to == 1 else f"whole numbers, multiples of {round_to} where possible"
         return [
             *notes,
@@ -141,12 +142,12 @@ def width_request(
     if adds_biases and not limits.keys().isdisjoint(("params", "flash")):
         rooms = _room_for_biases([view for view, _ in graphs], everywhere=adds_nodes)
         limits |= {name: max(limits[name] - room, 1) for name, room in rooms.items() if name in limits}
-    if config.lacks_goal and not space.free:
-        return WidthRequest(space, Budgets(()), config, space.narrowest)
-    sparsity = DEFAULT_SPARSITY if config.lacks_goal else config.sparsity
+    sparsity = config.sparsity
     goal = WidthRequest(space, Budgets(()), config)
     if not config.has_limits:
-        goal = replace(goal, sparsity=sparsity, by_default=config.lacks_goal)
+        if sparsity is None and config.ratios:  # they are all that is asked for
+            return replace(goal, widths=[space.fixed.get(i, group.size) for i, group in enumerate(groups)])
+        goal = replace(goal, sparsity=sparsity)
     if sparsity is not None:
         cost = WeightCost(graphs)
         if config.allocation == "uniform" and not limits and latency is None:

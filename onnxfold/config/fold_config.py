@@ -43,8 +43,8 @@ class FoldConfig:
     sparsity: Annotated[float | None, _Goal(
         help="Fraction of the weights to remove, in (0, 1).",
         more="Reached within one percentage point. With `dtype` 'int8' it may be 0: then the model is only quantised.",
-        default="0.5, if no other goal is given", check=checks.number, kind=Kind.NUMBER, first=True,
-        in_merge=True, in_sweep=LISTED, recorded=ALWAYS, request="sparsity {:g}",
+        default="without a goal, the most up to 0.5 that keeps 95 % agreement", check=checks.number, first=True,
+        kind=Kind.NUMBER, in_merge=True, in_sweep=LISTED, recorded=ALWAYS, request="sparsity {:g}",
     )] = None
     lossless: Annotated[bool, _Goal(
         help="Remove only what changes no output: weights stored twice, dead channels, exact duplicates.",
@@ -280,8 +280,6 @@ class FoldConfig:
             self._set("method", _EXACT)
         if self.channel_ratio is not None or self.lossless:
             object.__setattr__(self, "allocation", "uniform")
-        if self.lacks_goal and not self.ratios:
-            object.__setattr__(self, "sparsity", values.DEFAULT_SPARSITY)
         if self.inputs not in values.INPUTS:
             if not self.inputs.endswith(".npz"):
                 raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(values.INPUTS)}, nor an .npz file")
@@ -355,8 +353,8 @@ class FoldConfig:
 
     @property
     def lacks_goal(self) -> bool:
-        """Whether the request sets no goal, except the ratios of single groups."""
-        others = self.has_limits or self.search_option or self.only_drops or self.lossless
+        """Whether the request sets no goal, so that a search removes as much as keeps the answers."""
+        others = self.has_limits or self.search_option or self.only_drops or self.lossless or any(self.ratios.values())
         return self.sparsity is None and self.channel_ratio is None and not others
 
     @property

@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.config.option import ALWAYS, CHANGED, Option
+from onnxfold.config.values import FAITHFUL, MOST_REMOVED
 from onnxfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def describe_goals(config: "FoldConfig", options: Mapping[str, Option]) -> str:
         values["drop_blocks"] = config.drop_blocks, "{} blocks dropped"
     parts = [request.format(value) for value, request in values.values() if request and value not in (None, False)]
     parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in config.ratios.items()]
+    parts += (
+        [f"the most up to sparsity {MOST_REMOVED:g} that keeps {FAITHFUL:.0%} agreement"] if config.lacks_goal else []
+    )
     return ", ".join(parts)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-#: Where no goal is given.
-DEFAULT_SPARSITY = 0.5
+#: Where no goal is given: the agreement that stays at least, and the sparsity at most.
+FAITHFUL, MOST_REMOVED = 0.95, 0.5
 #: What the error of widths is traded against, and the widths that they are multiples of, unless something is asked for.
 DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO = "balanced", "auto"
 #: The value of `cache` that is the user's own cache folder.

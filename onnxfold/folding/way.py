@@ -91,7 +91,7 @@ def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -
     """Return the way in which a task is folded, its conditions checked before anything is run but for latency."""
     config = task.config
     task = replace(task, config=add_latency_table(task.opened, config, task.progress))
-    if config.search_option:
+    if config.search_option or config.lacks_goal:
         return Way(task, smallest_request(task), smallest_fold, runs=True)
     if config.lossless:
         return Way(task, task.request(), fold_lossless, runs=False)

@@ -141,7 +141,7 @@ def write_report(
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
-        requested=config.request + (f", sparsity {request.sparsity:g} by default" if request.by_default else ""),
+        requested=config.request,
         before=opened.size,
         after=written.size,
         groups=[record for graph in folded.graphs for record in graph.groups],

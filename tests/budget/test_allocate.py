@@ -154,19 +154,20 @@ def test_ratios_for_all_groups_set_no_goal() -> None:
         assert "--sparsity" not in command_line(report)
 
 
-def test_ratios_for_some_groups_keep_the_default_for_the_others() -> None:
+def test_ratios_alone_are_all_that_is_asked_for() -> None:
     report = quick_fold(residual(0, width=24), ratios={"conv_3": 0.25}, verify=False).report
-    assert report.sparsity == pytest.approx(0.5, abs=TOLERANCE)
-    assert report.requested == "channel ratio 0.25 for 'conv_3', sparsity 0.5 by default"
-    assert {g.name: g.folded_width for g in report.groups}["conv_3"] == 36
+    assert report.requested == "channel ratio 0.25 for 'conv_3'"
+    widths = {g.name: (g.width, g.folded_width) for g in report.groups}
+    assert widths.pop("conv_3") == (48, 36)
+    assert all(width == folded for width, folded in widths.values())
 
 
-def test_ratios_that_remove_more_than_the_default_are_named_as_the_reason() -> None:
+def test_ratios_that_remove_more_than_the_sparsity_are_named_as_the_reason() -> None:
     options = {"ratios": {"conv_[134]": 0.9}, "allocation": "uniform", "verify": False}
-    report = quick_fold(residual(0, width=24), **options).report
+    report = quick_fold(residual(0, width=24), 0.5, **options).report
     assert report.sparsity > 0.6
     (note,) = report.notes
-    assert "instead of the default of 0.5: the given widths alone remove as much" in note
+    assert "instead of 0.5: the given widths alone remove as much" in note
     (note,) = quick_fold(residual(0, width=24), 0.5, ratios={"*": 0.7}, verify=False).report.notes
     assert "instead of 0.5: the given widths, those of all groups, alone remove as much" in note
 

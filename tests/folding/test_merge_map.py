@@ -108,7 +108,8 @@ def test_matrices_change_no_bytes_and_are_kept_on_request_only(tmp_path: Path) -
 
 def test_the_command_writes_the_file(tmp_path: Path) -> None:
     onnx.save(MLP, tmp_path / "in.onnx")
-    options = ["--samples", "16", "--inputs", "noise", "--no-verify", "--merge-map", tmp_path / "maps.npz"]
+    options = ["--sparsity", "0.5", "--samples", "16", "--inputs", "noise", "--no-verify"]
+    options += ["--merge-map", tmp_path / "maps.npz"]
     done = onnxfold("fold", tmp_path / "in.onnx", tmp_path / "out.onnx", *options)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "maps.npz") as arrays:

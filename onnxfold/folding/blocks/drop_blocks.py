@@ -167,10 +167,11 @@ def drop_request(opened: OpenedModel, config: FoldConfig, method: Method) -> Dro
     """Return the blocks that a request drops; None for most requests. It is checked before anything is run."""
     if config.drop_blocks is None and not method.drops_blocks:
         return None
-    if method.drops_blocks and (config.search_option or config.has_limits or config.ratios or config.channel_ratio):
+    searches = config.search_option or config.lacks_goal
+    if method.drops_blocks and (searches or config.has_limits or config.ratios or config.channel_ratio):
         raise ConfigError(f"method '{method.name}' drops whole blocks: give a sparsity or drop_blocks as its goal")
-    searches = config.drop_blocks == "auto" and not method.drops_blocks
-    droppable, stay = droppable_blocks(opened.view, may_change_caches=config.allow_cache_change, whole=not searches)
+    whole = config.drop_blocks != "auto" or method.drops_blocks
+    droppable, stay = droppable_blocks(opened.view, may_change_caches=config.allow_cache_change, whole=whole)
     notes: tuple[str, ...] = ()
     if stay:
         notes = (f"{len(stay)} residual branches stay, the first of them at '{stay[0][0]}': {stay[0][1]}",)

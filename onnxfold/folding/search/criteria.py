@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
+from onnxfold.fidelity.estimate import estimate_agreement, share_interval
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.report import AccuracyRecord, FidelityReport
+from onnxfold.inputs.sample_kinds import DATA
+from onnxfold.report import AccuracyRecord, Diagnostics, FidelityReport
 from onnxfold.statistics.activations import Batches
 
 
@@ -64,6 +66,7 @@ class KeepsFidelity(Criterion):
     """Keeps the answers: top-1 agreement of class scores, else one minus the relative error, of the worst output."""
 
     least: float
+    called: str = "held out"  # kind of the held-out inputs
 
     @property
     def allowance(self) -> float:
@@ -73,19 +76,50 @@ class KeepsFidelity(Criterion):
     def _judge(self, outputs: list[Array]) -> Judgement:
         try:
             report = fidelity(
-                self.names, self.reference, outputs, inputs="held out", view=self.view, samples=self.samples
+                self.names, self.reference, outputs, inputs=self.called, view=self.view, samples=self.samples
             )
         except VerificationError:  # NaN or infinite where the original gives numbers
-            report = FidelityReport([], 0, "held out")
-        kept = _worst(report)
-        summary = f"{kept:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
+            report = FidelityReport([], 0, self.called)
+        kept, summary = self._kept(report)
         return Judgement(kept >= self.least, kept - self.least, f"{kept:.3g}", summary)
+
+    def _kept(self, report: FidelityReport) -> tuple[float, str]:
+        """Return the share of the answers that counts, and a summary of it."""
+        kept = _worst(report)
+        return kept, f"{kept:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
         return (
             f"a fidelity of {self.least:g} cannot be kept: with {removed:.0%} of the weights removed it is {reached}; "
             "ask for less, or give --calibration"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SurelyKeepsFidelity(KeepsFidelity):
+    """Keeps the answers at the lower end of an 80 % interval: of the agreement on data where that can be estimated."""
+
+    fit: str = ""  # kind of the inputs that folds are fitted on
+
+    def _kept(self, report: FidelityReport) -> tuple[float, str]:
+        samples = report if self.fit == DATA else None
+        estimate, _ = estimate_agreement(report, samples, self.fit, Diagnostics())
+        low, summary = super()._kept(report)
+        worst = next((o for o in report.outputs if o.top1_agreement == low), None)
+        if worst is not None and worst.top1_samples:
+            low = share_interval(low, worst.top1_samples)[1][0]
+        if estimate is not None:
+            low = estimate.interval[0]
+            summary = f"estimated agreement on data {estimate.agreement:.1%}"
+        return low, f"{summary}, at least {low:.1%} with 90 % confidence,"
+
+    def refusal(self, removed: float, reached: str) -> str:
+        """Return why no fold holds."""
+        return (
+            f"without a goal a fold keeps {self.least:.0%} agreement for sure, and with {removed:.0%} of the weights "
+            f"removed the lower end of its interval is {reached}, judged on {self.samples} inputs; "
+            "give --sparsity, or --calibration with more samples"
         )
 
 

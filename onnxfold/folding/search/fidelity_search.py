@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
-from onnxfold.config import FoldConfig
+from onnxfold.config import FAITHFUL, MOST_REMOVED, FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
@@ -13,7 +13,7 @@ from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
-from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity
+from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity, SurelyKeepsFidelity
 from onnxfold.graph.run.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -78,8 +78,8 @@ class Bracket:
 
 #: The smallest sparsity that is tried, and the bound that none reaches.
 LEAST, _MOST = 0.02, 0.98
-#: How close the sparsity is found.
-_RESOLUTION = 0.016
+#: How close the sparsity is found, and how close without a goal: every step costs a fold.
+_RESOLUTION, _COARSE = 0.016, 0.04
 #: Added to the seed, so that the inputs that decide are not those that the result is verified on.
 _APART = 1 << 32
 #: Inputs and answers that are kept to decide on.
@@ -90,37 +90,39 @@ def smallest_request(task: FoldTask) -> WidthRequest:
     """Return the demands of a search's smallest fold on the widths; there may be none, where layers are narrow."""
     request = _task_at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
-        raise ConfigError(
-            f"{task.config.search_option} decides how far to fold, and ratios and keep give the widths of all groups"
-        )
+        decides = task.config.search_option or "the default goal"
+        raise ConfigError(f"{decides} decides how far to fold, and ratios and keep give the widths of all groups")
     return request
 
 
 def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
     """Return the criterion of a search, and the inputs that its folds are shown."""
     if data.inputs is None:
-        raise VerificationError(data.notes[0])
+        searches = "" if config.search_option else "without a goal a fold is judged by its answers; give --sparsity: "
+        raise VerificationError(searches + data.notes[0])
     session = Session(opened.source)
     names = session.output_names = comparable_outputs(session.output_names, opened.view.output_names)
     labelled = data.labelled
     if labelled is None:
-        least = config.min_fidelity or 0.0
-        if data.inputs.facts.is_drawn:
-            drawn, reference = _draw_inputs(opened, session, config.seed)
-            return KeepsFidelity(
-                opened.view, names, drawn, sum(map(sample_count, drawn)), reference, least
-            ), data.inputs
-        seen, held_out = data.inputs.split()
-        reference = session.run_all(held_out.batches)
-        return KeepsFidelity(opened.view, names, held_out.batches, held_out.samples, reference, least), seen
+        seen, facts = data.inputs, data.inputs.facts
+        # An estimate of the agreement on data is calibrated on dead leaves.
+        if facts.is_drawn or (config.lacks_goal and not (facts.is_data or facts.are_tokens)):
+            drawn, reference, called = _draw_inputs(opened, session, config.seed)
+        else:
+            seen, held_out = data.inputs.split()
+            drawn, reference, called = held_out.batches, session.run_all(held_out.batches), "held out"
+        compared = opened.view, names, drawn, sum(map(sample_count, drawn)), reference
+        if config.lacks_goal:
+            return SurelyKeepsFidelity(*compared, FAITHFUL, called, data.inputs.kind), seen
+        return KeepsFidelity(*compared, config.min_fidelity or 0.0, called), seen
     labels, most_drop = labelled.labels, config.max_drop or 0.0
     reference = session.run_all(labelled.held_out)
     correct_answers(reference, labels)  # labels that do not fit are refused before any fold
     return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
 
 
-def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
-    """Return new inputs, as many as cost and memory allow, and the original's answers."""
+def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array], str]:
+    """Return new inputs, as many as cost and memory allow, the original's answers, and a name of their kind."""
     inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
     held_out: Batches = []
     answers: list[list[Array]] = []
@@ -129,7 +131,7 @@ def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batc
         answers.append(session.run(feeds))
         if _bytes(held_out) + _bytes(answers) > _KEPT_BYTES:
             break
-    return held_out, joined_outputs(answers)
+    return held_out, joined_outputs(answers), f"held-out {inputs.kind}"
 
 
 def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
@@ -152,11 +154,11 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
         return fold_model(model, at.request(may_keep_all=True), at.config, progress, decision)
 
     best: tuple[float, Judgement] | None = None
-    bracket = Bracket(0.0, _MOST, criterion.allowance)
+    bracket = Bracket(0.0, MOST_REMOVED if config.lacks_goal else _MOST, criterion.allowance)
+    sparsity = MOST_REMOVED if config.lacks_goal else bracket.point
     tried, reached = LEAST, ""
     unfolded: NothingToFoldError | None = None
-    while bracket.width > _RESOLUTION:
-        sparsity = max(bracket.point, LEAST)
+    while True:
         try:
             folded = fold(sparsity, prepared.trial())
         except BudgetError:
@@ -171,14 +173,18 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
                 best, bracket = (sparsity, judgement), bracket.kept_at(sparsity, judgement.margin)
             else:
                 bracket = bracket.lost_at(sparsity, -judgement.margin)
-        if bracket.high <= LEAST:
+        if bracket.width <= (_COARSE if config.lacks_goal else _RESOLUTION) or bracket.high <= LEAST:
             break
+        sparsity = max(bracket.point, LEAST)
     if unfolded is not None and not reached:
         raise unfolded
     if best is None:
         raise BudgetError(criterion.refusal(tried, reached or "not known"))
     sparsity, judgement = best
-    decision = Decision((f"{judgement.summary} at sparsity {sparsity:.3f}",), judgement.accuracy)
+    note = f"{judgement.summary} at sparsity {sparsity:.3f}"
+    if config.lacks_goal:
+        note += f": without a goal, the most up to {MOST_REMOVED:g} that keeps {FAITHFUL:.0%} for sure"
+    decision = Decision((note,), judgement.accuracy)
     smallest = fold(sparsity, prepared, decision)
     return replace(smallest, config=config)  # its model says at which sparsity it was folded
 

@@ -1,0 +1,59 @@
+"""The default of a fold without a goal: as much goes as surely keeps the answers."""
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from onnxfold.errors import BudgetError, ConfigError
+from testing.graph_builder import GraphBuilder
+from testing.models import mlp
+from testing.quick import quick_fold
+
+CLASSES, WIDTH = 6, 64
+
+
+def classifier(copies: int) -> ModelProto:
+    """Return a classifier of images whose hidden channels are so many copies of some."""
+    graph = GraphBuilder("classifier", 0, (3, 8, 8))
+    rows = np.repeat(graph.normal(WIDTH // copies, 3, 3, 3), copies, axis=0)
+    hidden = graph.node("Conv", ["x", graph.constant("rows", rows)], (WIDTH, 8, 8), pads=[1, 1, 1, 1])
+    pooled = graph.node("GlobalAveragePool", [graph.relu(hidden)], (WIDTH, 1, 1))
+    flat = graph.node("Flatten", [pooled], (WIDTH,))
+    columns = graph.constant("columns", graph.normal(WIDTH, CLASSES))
+    graph.outputs.append(graph.node("MatMul", [flat, columns], (CLASSES,)))
+    return graph.build()
+
+
+def test_half_goes_where_that_changes_no_answer() -> None:
+    report = quick_fold(classifier(copies=4)).report
+    assert report.sparsity == pytest.approx(0.5, abs=0.02)
+    assert report.requested == "the most up to sparsity 0.5 that keeps 95% agreement"
+    assert any("at sparsity 0.500: without a goal" in note for note in report.notes)
+    assert report.config["sparsity"] is None
+
+
+def test_less_goes_where_answers_would_change() -> None:
+    model = classifier(copies=1)
+    report = quick_fold(model, method="fold-ar").report
+    assert 0.02 < report.sparsity < 0.45
+    assert report.fidelity is not None
+    half = quick_fold(model, 0.5, method="fold-ar").report.fidelity
+    assert half is not None
+    assert report.fidelity.outputs[0].relative_error < half.outputs[0].relative_error
+
+
+def test_a_model_that_bears_nothing_is_refused() -> None:
+    with pytest.raises(BudgetError, match=r"without a goal a fold keeps 95% agreement for sure, .* give --sparsity"):
+        quick_fold(mlp(0, widths=(8, 8)), method="fold-naive")
+
+
+def test_given_samples_judge_with_what_they_can_show() -> None:
+    rng = np.random.default_rng(1)
+    few = {"x": rng.standard_normal((40, 3, 8, 8), dtype=np.float32)}
+    with pytest.raises(BudgetError, match="judged on 10 inputs"):
+        quick_fold(classifier(copies=4), calibration=few)
+
+
+def test_what_drops_blocks_asks_for_a_goal() -> None:
+    with pytest.raises(ConfigError, match="give a sparsity or drop_blocks"):
+        quick_fold(mlp(0), method="shortgpt")
