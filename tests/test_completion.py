@@ -65,7 +65,7 @@ def test_bash_completes_commands_and_options(environment: dict[str, str]) -> Non
         ("fold --objective m", ["macs"]),
         ("fold --allocation u", ["uniform"]),
         ("fold --dtype i", ["int8"]),
-        ("fold --refine n", ["norms"]),
+        ("fold --refine n", ["none", "norms"]),
         ("merge --cluster match", ["matching"]),
         ("bench --device ho", ["host"]),
         ("sweep --method fold-ls,wan", ["fold-ls,wanda-sp"]),

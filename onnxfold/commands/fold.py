@@ -13,7 +13,7 @@ import cloup
 
 from onnxfold.commands import shared
 from onnxfold.commands.shared import FIRST, files_named, options_for, values_of
-from onnxfold.config import INT8
+from onnxfold.config import INT8, NO_REFINEMENT
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
@@ -89,7 +89,7 @@ def fold(
     row = METHODS.get(request["method"])
     stages = fold_stages(
         measures=request["max_latency"] is not None or request["objective"] == "latency",
-        quantizes=request["dtype"] == INT8, refines=bool(request["refine"]),
+        quantizes=request["dtype"] == INT8, refines=request["refine"] != NO_REFINEMENT,
         drops=request["drop_blocks"] is not None or (row is not None and row.drops_blocks),
     )  # fmt: skip
     with delivery.progress(stages) as tell:

@@ -9,7 +9,7 @@ import cloup
 from onnxfold.commands import shared
 from onnxfold.commands.fold import Delivery
 from onnxfold.commands.shared import FIRST, files_named, options_for, values_of
-from onnxfold.config import INT8
+from onnxfold.config import INT8, NO_REFINEMENT
 from onnxfold.config.option import METHOD, OUTPUT
 from onnxfold.files import check_outputs
 from onnxfold.progress import fold_stages
@@ -72,7 +72,7 @@ def merge(
     )
     request = values_of(options) | {name: options[name] for name in ("width", "heads", "until")}
     names = () if labels is None else tuple(name.strip() for name in labels.split(","))
-    stages = fold_stages(quantizes=request["dtype"] == INT8, refines=bool(request["refine"]))
+    stages = fold_stages(quantizes=request["dtype"] == INT8, refines=request["refine"] != NO_REFINEMENT)
     with delivery.progress(stages) as tell:
         result = merging.merge(models, labels=names, verify=not no_verify, progress=tell, **request)
     delivery.deliver(result)

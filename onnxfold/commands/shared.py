@@ -200,7 +200,7 @@ class FoldCommand(cloup.Command):
         written = list(args)
         for i, (word, following) in enumerate(pairwise([*args, ""])):
             entry = alone.get(word)
-            if entry is not None and "--" not in args[:i] and following not in words_of(entry.words):
+            if entry is not None and "--" not in args[:i] and not {*following.split(",")} & {*words_of(entry.words)}:
                 written[i] = f"{word}={entry.alone}"
         return super().parse_args(ctx, written)
 
@@ -266,8 +266,8 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
 
 
 def _list_option(name: str, entry: Option) -> Decorator:
-    """Return an option of a sweep whose values are one goal, or one method, each."""
-    text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one goal each."
+    """Return an option of a sweep whose values are one goal, method or refinement each."""
+    text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one fold each."
     if entry.kind is Kind.NUMBER:
         return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
     kind = Names(entry.words) if entry.words else str

@@ -20,7 +20,7 @@ from onnxfold.commands.shared import (
     values_of,
     verbose_flag,
 )
-from onnxfold.config import OPTIONS
+from onnxfold.config import NO_REFINEMENT, OPTIONS
 from onnxfold.config.option import LISTED, MACHINE, OUTPUT, SHARED
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, NoModelError
@@ -94,7 +94,7 @@ def sweep(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Fold models in every combination of goals, methods and seeds; measure, compare and pick.
+    """Fold models in every combination of goals, methods, refinements and seeds; measure, compare and pick.
 
     Every goal is one value of --sparsity, of a limit or of --device. Without MODEL, --pick asks the results in DIR.
     """
@@ -131,9 +131,10 @@ def _run(
     named = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
     shared = {n: str(v) if isinstance(v, Path) else v for n, v in named.items() if OPTIONS[n].in_sweep == SHARED}
     methods = named.pop("method", ("fold-ls",))
+    refinements = named.pop("refine", (NO_REFINEMENT,))
     listed = {name: value for name, value in named.items() if OPTIONS[name].in_sweep == LISTED}
     request = SweepRequest(
-        models, goals_of(listed), methods, options["seeds"], shared, options["data"], options["parity"]
+        models, goals_of(listed), methods, options["seeds"], shared, options["data"], options["parity"], refinements
     )
     memory = None if options["max_memory"] is None else parse_bytes(options["max_memory"])
     place = Place(options["jobs"], options["scheduler"], options["retries"], memory)
@@ -174,7 +175,7 @@ def _answer(rows: list[Any], folder: Any, expression: Any, prefer: str | None, *
     say_table(summary(rows))
     failed = [row for row in rows if row.status != "done"]
     for row in failed[:_SHOWN]:
-        say(f"{row.status}: {row.model}, {row.goal}, {row.method}, seed {row.seed}: {row.error}")
+        say(f"{row.status}: {row.model}, {row.goal}, {row.how}, seed {row.seed}: {row.error}")
     if len(failed) > _SHOWN:
         say(f"  ... and {len(failed) - _SHOWN} more")
     if folder.page.exists():

@@ -13,6 +13,7 @@ from onnxfold.config.values import (
     INPUTS,
     INT8,
     MOST_REMOVED,
+    NO_REFINEMENT,
     NOTHING,
     REFINEMENTS,
     TORCH_DEVICES,
@@ -20,5 +21,6 @@ from onnxfold.config.values import (
 
 __all__ = [
     "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DTYPES", "FAITHFUL", "INPUTS",
-    "INT8", "LIMITS", "MOST_REMOVED", "NOTHING", "NO_CACHE", "OPTIONS", "REFINEMENTS", "TORCH_DEVICES", "FoldConfig",
+    "INT8", "LIMITS", "MOST_REMOVED", "NOTHING", "NO_CACHE", "NO_REFINEMENT", "OPTIONS", "REFINEMENTS", "TORCH_DEVICES",
+    "FoldConfig",
 ]  # fmt: skip

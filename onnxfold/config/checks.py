@@ -182,7 +182,7 @@ def path(name: str, value: Any) -> Path:
 def choice(name: str, value: Any, known: Sequence[str]) -> str:
     """Return one of some texts."""
     if text(name, value) not in known:
-        raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(filter(None, known))}")
+        raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(known)}")
     return text(name, value)
 
 

@@ -159,9 +159,9 @@ class FoldConfig:
         help="After the fold, train 'all' weights, or scales and biases of 'norms', to answer as the original does on "
         "the inputs of the fold; needs torch.",
         more="They are kept only if answers on held-out inputs come closer. On the command line, alone it is 'all'.",
-        check=partial(checks.choice, known=("", *values.REFINEMENTS)), metavar="[all|norms]",
-        words="onnxfold.config:REFINEMENTS", alone="all", in_merge=True, in_sweep=SHARED,
-    )] = ""
+        check=partial(checks.choice, known=values.REFINEMENTS), metavar="[none|all|norms]",
+        words="onnxfold.config:REFINEMENTS", alone="all", in_merge=True, in_sweep=LISTED,
+    )] = values.NO_REFINEMENT
     refine_steps: Annotated[int | None, _Method(
         help="Number of steps of `refine`.", default="by their cost", check=partial(checks.whole, least=1, most=_MOST),
         kind=Kind.INTEGER, metavar="N", in_merge=True, in_sweep=SHARED,

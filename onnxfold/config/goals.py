@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.config.option import ALWAYS, CHANGED, Option
-from onnxfold.config.values import FAITHFUL, MOST_REMOVED
+from onnxfold.config.values import FAITHFUL, MOST_REMOVED, NO_REFINEMENT
 from onnxfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,15 +50,16 @@ def _require_company(config: "FoldConfig") -> None:
     if config.latency_table is not None and not config.needs_latency:
         raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
     for name in ("refine_steps", "torch_device"):
-        if not config.refine and getattr(config, name) != getattr(type(config), name):
+        if config.refine == NO_REFINEMENT and getattr(config, name) != getattr(type(config), name):
             raise ConfigError(f"{name} changes nothing without refine")
 
 
 def _require_alone(config: "FoldConfig") -> None:
     """Refuse what would change outputs, beside lossless."""
     names = ["sparsity", "channel_ratio", "ratios", "cluster", "repair", "device", "max_latency", "min_fidelity"]
-    names += ["max_drop", "drop_blocks", "refine", *(f"max_{name}" for name in LIMITS)]
+    names += ["max_drop", "drop_blocks", *(f"max_{name}" for name in LIMITS)]
     more = [name for name in names if getattr(config, name) not in (None, False, "", {})]
+    more += ["refine"] if config.refine != NO_REFINEMENT else []
     more += ["dtype"] if config.quantizes else []
     if more:
         raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")

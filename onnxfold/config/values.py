@@ -15,7 +15,7 @@ ALLOCATIONS = ("global", "uniform")
 #: Types of what is written: the model's own, or int8 weights with uint8 activations.
 KEEP, INT8 = DTYPES = ("keep", "int8")
 #: What a refinement may train, and where torch may compute it.
-REFINEMENTS = ("all", "norms")
+NO_REFINEMENT, *_ = REFINEMENTS = ("none", "all", "norms")
 TORCH_DEVICES = ("auto", "cpu", "cuda")
 INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 

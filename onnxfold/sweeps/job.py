@@ -17,7 +17,7 @@ from typing import Any
 from onnxfold._version import __version__
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import requested_limits
-from onnxfold.config import INT8, OPTIONS, FoldConfig
+from onnxfold.config import INT8, NO_REFINEMENT, OPTIONS, FoldConfig
 from onnxfold.config.option import INPUTS
 from onnxfold.errors import ConfigError
 from onnxfold.files.cache import code_version
@@ -31,6 +31,8 @@ from onnxfold.sweeps.row import hash_of, key_of
 
 #: Roles of contents; those after the first two are options of a fold that are paths.
 MODEL, DATA, PATHS = "model", "data", ("calibration", "tokenizer")
+#: Options that mean nothing without a refinement.
+_OF_REFINEMENT = ("refine_steps", "torch_device")
 #: Options that decide what the network is run on, beside the seed.
 _ABOUT_INPUTS = [
     *(name for name, option in OPTIONS.items() if option.group == INPUTS and option.in_sweep and option.reads is None),
@@ -111,7 +113,7 @@ class Job:
         """Whether the fold may run the network."""
         config = self.config(dict.fromkeys(self.contents, Path()))
         chosen = find_method(self.method, cluster=config.cluster, repair=config.repair)
-        return chosen.needs_inputs or config.is_global or config.dtype == INT8 or bool(config.refine)
+        return chosen.needs_inputs or config.is_global or config.dtype == INT8 or config.refine != NO_REFINEMENT
 
     def config(self, paths: Mapping[str, Path]) -> FoldConfig:
         """Return the request of the fold, with the paths of contents by their roles."""
@@ -124,7 +126,8 @@ class Job:
         """A name for its result, which no other job has."""
         stem = Path(self.contents[MODEL].main).stem if self.model.lower().endswith(".onnx") else Path(self.model).name
         goal = "".join(c if c.isalnum() or c in ".-" else "-" for c in str(self.goal))
-        return f"{stem}-{goal}-{self.method}-seed{self.seed}-{self.key[:8]}"
+        refined = f"-refine-{self.options['refine']}" if "refine" in self.options else ""
+        return f"{stem}-{goal}-{self.method}{refined}-seed{self.seed}-{self.key[:8]}"
 
 
 _MOST_VALUES = 10_000
@@ -133,7 +136,7 @@ DEFAULT_GOALS = tuple(Goal("sparsity", step / 10) for step in range(1, 10))
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The models, goals, methods and seeds of a sweep, and the options that all its folds share."""
+    """The models, goals, methods, seeds and refinements of a sweep, and the options that all its folds share."""
 
     models: tuple[Path, ...]
     goals: tuple[Goal, ...] = DEFAULT_GOALS
@@ -143,6 +146,7 @@ class SweepRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     data: Path | None = None  # labelled samples to measure accuracy and agreement on
     parity: bool = False  # whether every folded model is also exported and compared with the export
+    refinements: tuple[str, ...] = (NO_REFINEMENT,)
 
     def jobs(self) -> list[Job]:
         """Return all combinations, each once, those of a model beside each other; everything given is checked."""
@@ -158,19 +162,28 @@ class SweepRequest:
         contents = {role: content_of(path) for role, path in shared.items()}
         models = {model: content_of(model) for model in dict.fromkeys(self.models)}
         made = [
-            Job(str(model), goal, method, seed, {MODEL: models[model], **contents}, options, self.parity)
-            for model, seed, method, goal in product(models, range(self.seeds), self.methods, self.goals)
+            Job(str(model), goal, method, seed, {MODEL: models[model], **contents}, refined, self.parity)
+            for model, seed, method, refined, goal in product(
+                models, range(self.seeds), self.methods, self._refined(options), self.goals
+            )
         ]
         return list({job.key: job for job in made}.values())
 
     def _check(self, options: Mapping[str, Any], shared: Mapping[str, Path]) -> None:
         """Refuse options at once that every fold would refuse."""
-        for method, goal in product(self.methods, self.goals):
-            config = Job("", goal, method, 0, {}, options).config(shared)
+        for method, refined, goal in product(self.methods, self._refined(options), self.goals):
+            config = Job("", goal, method, 0, {}, refined).config(shared)
             find_method(config.method, cluster=config.cluster, repair=config.repair)
             requested_limits(config)
             find_objective(config.objective)
             require_given(config)
+
+    def _refined(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the options beside every refinement; beside none, they are those of a sweep that does not name it."""
+        without = dict(options)
+        if any(value != NO_REFINEMENT for value in self.refinements):
+            without = {name: value for name, value in options.items() if name not in _OF_REFINEMENT}
+        return [without if value == NO_REFINEMENT else {**options, "refine": value} for value in self.refinements]
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:

@@ -91,7 +91,7 @@ def _known(axes: Sequence[ChartAxis], rows: Sequence[Row]) -> list[ChartAxis]:
 
 
 def _name(row: Row) -> str:
-    return f"{row.model}, {row.goal}, {row.method}, seed {row.seed}"
+    return f"{row.model}, {row.goal}, {row.how}, seed {row.seed}"
 
 
 def _resource(name: str) -> str:
@@ -127,9 +127,9 @@ def _chart(
     axes = [*costs, *errors]
     data = {
         "axes": [axis.to_dict() for axis in costs], "errors": [axis.to_dict() for axis in errors],
-        "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.method for row in rows)),
+        "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.how for row in rows)),
         "rows": [
-            {"model": printable(row.model), "method": row.method, "name": printable(_name(row)),
+            {"model": printable(row.model), "method": row.how, "name": printable(_name(row)),
              "command": printable(row.command or ""), "verdict": printable(row.verdict or ""),
              "values": {axis.key: axis.value(row) for axis in axes},
              **({"picked": True} if _is(row, picked) else {})}
@@ -217,7 +217,7 @@ def _number(axis: ChartAxis, value: float | None) -> Element:
 
 def _fold(row: Row) -> Element:
     model = row.model.replace("\\", "/").rpartition("/")[2]
-    return breakable(f"{model}, {row.goal}, {row.method}, seed {row.seed}")
+    return breakable(f"{model}, {row.goal}, {row.how}, seed {row.seed}")
 
 
 def _footer(rows: Sequence[Row]) -> Element:

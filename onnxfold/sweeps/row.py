@@ -7,6 +7,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from math import isfinite
 from typing import Any
 
+from onnxfold.config import NO_REFINEMENT
+
 #: Values of the column `status`: a fold that was measured; one that cannot be made, which is not tried again; and one
 #: whose workers died, which is tried again when the sweep is started again.
 DONE, FAILED, LOST = "done", "failed", "lost"
@@ -42,6 +44,7 @@ class Row:
     method: str
     seed: int
     options: str = "{}"
+    refine: str = NO_REFINEMENT
     cluster: str | None = None
     repair: str | None = None
     error_type: str | None = None
@@ -86,6 +89,11 @@ class Row:
     worker: str | None = None
     finished: str | None = None
     versions: str = "{}"
+
+    @property
+    def how(self) -> str:
+        """The method and the refinement, in words."""
+        return self.method if self.refine == NO_REFINEMENT else f"{self.method}, refine {self.refine}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values by column."""
@@ -199,7 +207,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 #: Text columns that people ask for.
-TEXTS = ("method", "model", "goal", "cluster", "repair", "inputs", "agreement_on", "verdict", "key", "worker")
+TEXTS = ("method", "refine", "model", "goal", "cluster", "repair", "inputs", "agreement_on", "verdict", "key", "worker")
 
 #: What a model takes, in the order in which it is shown; and how good a fold is, the best known first.
 COSTS = ("latency", "weights", "macs", "size", "ram", "flash")

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onnxfold.config import FoldConfig
+from onnxfold.config import NO_REFINEMENT, FoldConfig
 from onnxfold.folders import folder_of
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
@@ -113,7 +113,8 @@ def _blank(job: Job) -> Row:
     return Row(
         key=job.key, setting=job.setting, status=FAILED, model=job.model, model_sha256=job.contents[MODEL].sha256,
         goal=str(job.goal), method=job.method, seed=job.seed, options=json.dumps(dict(job.options), default=str),
-        worker=platform.node(), finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        refine=job.options.get("refine", NO_REFINEMENT), worker=platform.node(),
+        finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         versions=json.dumps(dict(job.versions)),
     )  # fmt: skip
 

@@ -152,11 +152,12 @@ def test_what_a_report_says() -> None:
         ("fold IN OUT --refine --seed 3", "all"),
         ("fold IN --refine=norms OUT", "norms"),
         ("fold --refine -- IN OUT", "all"),
-        ("fold --seed 3 -- IN OUT", ""),
+        ("fold --refine none IN OUT", "none"),
+        ("fold --seed 3 -- IN OUT", "none"),
         ("merge --refine IN OUT OUT", "all"),
         ("merge IN IN OUT --refine norms", "norms"),
-        ("sweep --refine IN OUT", "all"),
-        ("sweep IN OUT --refine norms --refine-steps 5 --torch-device cpu", "norms"),
+        ("sweep --refine IN OUT", ("all",)),
+        ("sweep IN --refine none,norms OUT --refine-steps 5 --torch-device cpu", ("none", "norms")),
     ],
 )
 def test_the_option_may_stand_alone(words: str, asked: str) -> None:
@@ -174,7 +175,7 @@ command = conftest.command
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--refine=weights", "error: refine 'weights' is unknown; use one of all, norms"),
+        ("--refine=weights", "error: refine 'weights' is unknown; use one of none, all, norms"),
         ("--refine weights", "unexpected extra argument (weights)"),
         ("--refine-steps 5", "error: refine_steps changes nothing without refine"),
         ("--refine --refine-steps 0", "error: refine_steps=0 must be at least 1"),

@@ -75,6 +75,19 @@ def test_the_key_holds_what_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {"onnxfold", "code", "onnxruntime", "numpy"} <= set(jobs_module.versions())
 
 
+def test_every_refinement_is_a_fold_of_its_own() -> None:
+    request = SweepRequest((MODEL,), (Goal("sparsity", 0.5),), options={"refine_steps": 9})
+    (alone,) = replace(request, options={}).jobs()
+    without, refined = replace(request, refinements=("none", "all")).jobs()
+    assert (without.key, without.name) == (alone.key, alone.name)
+    assert without.inputs_key == refined.inputs_key
+    assert "-fold-ls-refine-all-seed0-" in refined.name
+    config = refined.config({"model": MODEL})
+    assert (config.refine, config.refine_steps) == ("all", 9)
+    with pytest.raises(ConfigError, match="refine_steps changes nothing without refine"):
+        request.jobs()
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [
@@ -83,6 +96,7 @@ def test_the_key_holds_what_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"goals": (Goal("sparsity", 1.5),)}, ConfigError, "sparsity"),
         ({"goals": (Goal("max_macs", "many"),)}, ConfigError, "many"),
         ({"goals": (Goal("device", "toaster"),)}, ConfigError, "toaster"),
+        ({"refinements": ("none", "some")}, ConfigError, "some"),
         ({"options": {"objective": "beauty"}}, ConfigError, "beauty"),
         ({"options": {"calibration": "missing.npz"}}, ConfigError, "missing.npz"),
         ({"data": Path("missing.npz")}, ConfigError, "missing.npz"),

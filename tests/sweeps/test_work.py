@@ -15,7 +15,10 @@ from onnxfold.cli import cli
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.progress import silent
 from onnxfold.sweeps import measures
+from onnxfold.sweeps.answers.pick import describe_row
+from onnxfold.sweeps.answers.query import parse
 from onnxfold.sweeps.job import Goal, Job, SweepRequest
+from onnxfold.sweeps.page import render_page
 from onnxfold.sweeps.results import SweepFolder
 from onnxfold.sweeps.run import is_due, measure_latencies
 from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job
@@ -66,7 +69,29 @@ def test_everything_is_measured(outcome: Outcome) -> None:
     assert (row.verdict or "").startswith("verdict: ")
 
 
-def test_the_command_makes_the_same_model(outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def refined(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    pytest.importorskip("torch")
+    options = {**REQUEST.options, "refine_steps": 3}
+    _, job = replace(REQUEST, options=options, refinements=("none", "all")).jobs()
+    return _done(job, tmp_path_factory.mktemp("refined"))
+
+
+def test_a_row_says_how_it_was_refined(outcome: Outcome, refined: Outcome) -> None:
+    assert describe_row(refined.row).endswith("lenet5.onnx at sparsity 0.4 by fold-ar, refine all, seed 0")
+    assert describe_row(outcome.row).endswith("by fold-ar, seed 0")
+    rows = [outcome.row, refined.row]
+    assert list(filter(parse("refine == all").holds, rows)) == [refined.row]
+    assert list(filter(parse("refine == none").holds, rows)) == [outcome.row]
+    assert "--refine all --refine-steps 3" in (refined.row.command or "")
+    assert "fold-ar, refine all, seed 0" in render_page(rows)
+
+
+@pytest.mark.parametrize("name", ["outcome", "refined"])
+def test_the_command_makes_the_same_model(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = request.getfixturevalue(name)
     monkeypatch.chdir(tmp_path)
     words = shlex.split(outcome.row.command or "")
     assert words[:2] == ["onnxfold", "fold"]

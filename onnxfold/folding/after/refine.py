@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxfold.config import FoldConfig
+from onnxfold.config import NO_REFINEMENT, FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
 from onnxfold.folding.after.shown_samples import draw_samples, judge_samples
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
@@ -102,7 +102,7 @@ def refine_fold(
     view: GraphView, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
 ) -> RefinementRecord | None:
     """Train a folded model, in place, where that is requested; Ctrl-C ends the training, and no more."""
-    if not config.refine:
+    if config.refine == NO_REFINEMENT:
         return None
     if data.inputs is None:
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
@@ -147,7 +147,7 @@ def _with_more(original: ModelLike, inputs: ModelInputs, config: FoldConfig, pro
         return inputs
     request = replace(
         config,
-        refine="",
+        refine=NO_REFINEMENT,
         refine_steps=None,
         torch_device="auto",
         inputs=INVERTED,

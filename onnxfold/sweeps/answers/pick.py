@@ -81,7 +81,7 @@ def _describe_miss(comparison: Comparison, row: Row) -> str:
 
 def describe_row(row: Row) -> str:
     """Return a row in a few words."""
-    return f"{row.model} at {row.goal} by {row.method}, seed {row.seed}"
+    return f"{row.model} at {row.goal} by {row.how}, seed {row.seed}"
 
 
 def front(rows: Iterable[Row], cost: str, quality: str) -> list[Row]:
@@ -121,7 +121,7 @@ def summary(rows: Sequence[Row]) -> Table:
     named = QUANTITIES[best.quality].title
     cells = [
         (
-            Path(row.model).name, row.goal, row.method, str(row.seed), part("weights", row), part("macs", row),
+            Path(row.model).name, row.goal, row.how, str(row.seed), part("weights", row), part("macs", row),
             part("latency", row), plain(best.quality, row),
         )
         for row in best.rows
