@@ -182,6 +182,7 @@ def _measured_lines(report: Any) -> Iterator[str]:
         for fidelity in measured.outputs if measured is not None else ():
             of = "the given samples that were held out" if held_out else f"samples of {measured.inputs}"
             yield f"fidelity on {measured.samples} {'of ' if held_out else ''}{of}: {fidelity}"
+        yield from () if measured is None else measured.lines
     if report.estimate_line:
         yield report.estimate_line
     if report.latency is not None:

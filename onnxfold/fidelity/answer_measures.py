@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,8 @@ _ROWS, _LEAST_PROBABILITY = 256, 1e-7
 _MOST_VECTORS, _LEAST_VECTORS = 512, 16
 #: Channels that are named, worst first.
 _WORST = 5
+#: Samples that the agreement on a class needs; quantiles of a divergence.
+_ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
 #: A class that stands first at so many positions is the background.
 _BACKGROUND = 0.9
 
@@ -36,29 +39,67 @@ class Measure(Protocol):
         """Return the measured values, named after the fields of :class:`onnxfold.report.Fidelity`."""
 
 
+@dataclass
+class Surprise:
+    """Negative logarithms of the probabilities that two networks give to what follows, added up."""
+
+    tokens: int = 0
+    totals: tuple[float, float] = (0.0, 0.0)
+    _squares: float = 0.0  # of the differences
+
+    def add(self, p: Array, q: Array, following: Array) -> None:
+        """Take logarithms of probabilities of both, shape (rows, tokens), and what follows; -1 where nothing counts."""
+        rows = np.flatnonzero(following >= 0)
+        a, b = -p[rows, following[rows]], -q[rows, following[rows]]
+        self.tokens += len(rows)
+        self.totals = self.totals[0] + float(a.sum()), self.totals[1] + float(b.sum())
+        self._squares += float(np.square(b - a).sum())
+
+    @property
+    def perplexities(self) -> tuple[float, float]:
+        """Exp of both means; infinite where that is too large for a number."""
+        with np.errstate(over="ignore"):
+            a, b = np.exp(np.array(self.totals) / self.tokens).tolist()
+        return a, b
+
+    @property
+    def ratio_error(self) -> float:
+        """Standard error of the ratio of the perplexities, from the differences token by token."""
+        mean = (self.totals[1] - self.totals[0]) / self.tokens
+        variance = max(self._squares / self.tokens - mean**2, 0.0) / max(self.tokens - 1, 1)
+        return float(np.exp(mean)) * math.sqrt(variance)
+
+
 class Agreement:
     """How often the largest score is that of the same class; of class scores also the answers that change."""
 
     def __init__(self) -> None:
         self.agree = self.rows = self._classes = 0
         self._named: Counter[int] = Counter()
-        self._divergence = 0.0
+        self._kept: Counter[int] = Counter()
+        self._divergences: list[Array] = []
+        self.surprise = Surprise()
 
-    def add(self, x: Array, y: Array) -> None:
-        """Take scores, one row or one vector of them per answer."""
+    def add(self, x: Array, y: Array, following: Array | None = None) -> None:
+        """Take scores, one row or one vector of them per answer; and the tokens that follow."""
         x, y = _rows(x), _rows(y)
         answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
         if not answers.all():  # scores of words take much memory
             x, y = x[answers], y[answers]
+            following = None if following is None else following[answers]
         before, after = x.argmax(axis=1), y.argmax(axis=1)
         self.rows += len(x)
         self.agree += int((before == after).sum())
         self._named.update(before.tolist())
+        self._kept.update(before[before == after].tolist())
         self._classes = x.shape[1]
         for start in range(0, len(x), _ROWS):
             p, q = _log_shares(x[start : start + _ROWS]), _log_shares(y[start : start + _ROWS])
             share = np.exp(p)
-            self._divergence += float(np.where(share > 0.0, share * (p - q), 0.0).sum())
+            divergences = np.where(share > 0.0, share * (p - q), 0.0).sum(axis=1)
+            self._divergences.append(np.maximum(divergences, 0.0).astype(np.float32))  # rounding
+            if following is not None:
+                self.surprise.add(p, q, following[start : start + _ROWS])
 
     def values(self) -> dict[str, Any]:
         """Return the agreement with its interval; nothing without answers."""
@@ -70,16 +111,26 @@ class Agreement:
             "top1_samples": self.rows,
             "top1_variety": variety(self._named, self._classes),
             "flips": self.rows - self.agree,
-            "kl_divergence": max(self._divergence, 0.0) / self.rows,  # rounding
+            "kl_divergence": float(np.concatenate(self._divergences).mean(dtype=np.float64)),
+            "class_agreement": tuple((c, self._kept[c], n) for c, n in sorted(self._named.items()) if n >= _ENOUGH),
         }
 
 
 class Tokens(Agreement):
-    """How often the same token is the likeliest, and the divergence of their distributions."""
+    """How often the same token is the likeliest, the divergence of distributions, and the loss on what follows."""
 
-    def add(self, x: Array, y: Array) -> None:
-        """Take logits or probabilities over the last axis."""
-        super().add(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]))
+    def add(self, x: Array, y: Array, following: Array | None = None) -> None:
+        """Take logits or probabilities over the last axis; and the token that follows each position, -1 for none."""
+        rows = None if following is None else following.reshape(-1)
+        super().add(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), rows)
+
+    def values(self) -> dict[str, Any]:
+        """Return the agreement, and quantiles of the divergence: the median, 99 %, and the maximum."""
+        values = super().values()
+        if not values:
+            return {}
+        quantiles = np.quantile(np.concatenate(self._divergences), _QUANTILES)
+        return values | {"class_agreement": (), "kl_quantiles": tuple(quantiles.tolist())}
 
 
 class Dense:

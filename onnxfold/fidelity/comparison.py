@@ -15,7 +15,7 @@ from onnxfold.config.signatures import shows_options
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.judged import verdict_on
-from onnxfold.fidelity.measures import accuracy, fidelity
+from onnxfold.fidelity.measures import correct_answers, fidelity, label_flips
 from onnxfold.fidelity.perplexity import WINDOW, WINDOWS, TextRequest, compare_on_text
 from onnxfold.folders import model_file
 from onnxfold.graph.files.load import ModelLike, load
@@ -188,9 +188,9 @@ class _Pair:
             raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
         sessions = self.sessions()
         _keep_compared_outputs(*sessions)
-        report, perplexity = compare_on_text(sessions, self.inlined, request, self.a, self.progress)
+        report = compare_on_text(sessions, self.inlined, request, self.a, self.progress)
         del sessions
-        return replace(self.with_costs(report, None), perplexity=perplexity)
+        return self.with_costs(report, None)
 
     def compare_on_generated(self, tokenizer: Path | None) -> FidelityReport:
         """Compare on generated inputs."""
@@ -199,11 +199,11 @@ class _Pair:
         if not self.is_readable:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
         inlined = self.inlined
-        generated = held_out_inputs(
-            *inlined, seed=self.seed, infos=first.inputs, texts=Texts(first, self.a, tokenizer), progress=self.progress
-        )
+        texts = Texts(first, self.a, tokenizer)
+        generated = held_out_inputs(*inlined, seed=self.seed, infos=first.inputs, texts=texts, progress=self.progress)
         first.output_names, second.output_names = names
-        return measure_fidelity(first, second, generated, called="generated", view=inlined[0])
+        read = texts.continuation((first, second), inlined, self.progress)
+        return measure_fidelity(first, second, generated, called="generated", view=inlined[0], texts=read)
 
     def compare_on_given(
         self, inputs: Given, labels: Array | None, scale: PixelScale | None
@@ -222,7 +222,11 @@ class _Pair:
         report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
         report = replace(report, notes=[*user.notes, *report.notes])
         if labels is not None:
-            report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
+            before, after = correct_answers(reference, labels), correct_answers(outputs, labels)
+            report = replace(
+                report, accuracy_a=float(before.mean()), accuracy_b=float(after.mean()),
+                flips=label_flips(before, after),
+            )  # fmt: skip
         return report, next(in_batches(user.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
 
     def with_costs(self, report: FidelityReport, sample: Feeds | None) -> ComparisonReport:

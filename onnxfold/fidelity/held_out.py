@@ -5,11 +5,13 @@ held out of the fit (``ModelInputs.held_out``).
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Protocol
 
-from onnxfold.errors import VerificationError
+from onnxfold.errors import ConfigError, VerificationError
+from onnxfold.fidelity.continuation import Continuation
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import ModelLike
@@ -20,6 +22,7 @@ from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
+from onnxfold.inputs.tokens.tokenizer import read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
@@ -46,6 +49,15 @@ class Texts:
     beside: ModelLike | None = None  # its file, beside which its tokenizer may lie
     tokenizer: str | PathLike[str] | None = None
     cache: Cache | None = None  # where the text is looked for, and kept
+
+    def continuation(
+        self, networks: Sequence[object], views: Sequence[GraphView], progress: Progress
+    ) -> Continuation | None:
+        """Return what two networks lose on texts; None where they continue none."""
+        with suppress(ConfigError):  # said where the text is made
+            tokenizer = read_tokenizer(self.tokenizer) if self.tokenizer else tokenizer_beside(self.beside)[0]
+            return Continuation.of(networks, views, tokenizer, progress)
+        return None
 
 
 class NotRunError(VerificationError):
@@ -185,13 +197,15 @@ class Recording:
 
 def measure_fidelity(
     reference: Network, candidate: Network, inputs: Compared, *, called: str,
-    view: GraphView | None = None,
+    view: GraphView | None = None, texts: Continuation | None = None,
 ) -> FidelityReport:  # fmt: skip
-    """Run two networks on inputs; return how close they are."""
+    """Run two networks on inputs; return how close they are, and what they lose on texts that they continue."""
     meter = FidelityMeter(reference.output_names, view)
     for samples, feeds in inputs.batches:
-        meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples)
-    return replace(meter.report(f"{called} {inputs.kind}"), is_generated=inputs.is_generated)
+        following = None if texts is None else texts.following(feeds)
+        meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples, following=following)
+    report = replace(meter.report(f"{called} {inputs.kind}"), is_generated=inputs.is_generated)
+    return report if texts is None else texts.complete(report, meter, report.inputs)
 
 
 def _reference_run(reference: Network, feeds: Feeds) -> list[Array]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
-from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure
+from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure, Surprise, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.report import Fidelity, FidelityReport
+from onnxfold.report import Fidelity, FidelityReport, LabelFlips
 
 #: Numbers of vectors whose cosines are computed at a time.
 _NUMBERS = 1 << 20
@@ -57,8 +57,11 @@ class FidelityMeter:
     _sums: dict[int, _Sums] = field(default_factory=dict)
     _kinds: dict[str, AnswerKind] = field(default_factory=dict)
 
-    def add(self, reference: Sequence[Array], outputs: Sequence[Array], *, samples: int | None = None) -> None:
-        """Take the outputs of both models on a batch."""
+    def add(
+        self, reference: Sequence[Array], outputs: Sequence[Array], *,
+        samples: int | None = None, following: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Take the outputs of both models on a batch, and of a text the token that follows each position."""
         if samples is None:
             samples = len(reference[0]) if reference and reference[0].ndim else 1
         self.samples += samples
@@ -75,9 +78,9 @@ class FidelityMeter:
                 self.other_shapes[self.names[i]] = None
                 continue
             with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
-                self._add(i, a, b, _corners(i, reference, outputs))
+                self._add(i, a, b, _corners(i, reference, outputs), following)
 
-    def _add(self, i: int, a: Array, b: Array, corners: tuple[Array, Array] | None) -> None:
+    def _add(self, i: int, a: Array, b: Array, corners: tuple[Array, Array] | None, following: Array | None) -> None:
         x, y = a.astype(np.float64), b.astype(np.float64)
         name = self.names[i]
         finite = np.isfinite(x)
@@ -98,6 +101,8 @@ class FidelityMeter:
         sums.error += float(np.square(y[finite] - x[finite]).sum())
         if isinstance(sums.measure, Detections):
             sums.measure.add(x, y, corners)
+        elif isinstance(sums.measure, Tokens) and following is not None and following.shape == x.shape[:-1]:
+            sums.measure.add(x, y, following)
         else:
             sums.measure.add(x, y)
         self._add_cosines(sums, x, y)
@@ -131,6 +136,12 @@ class FidelityMeter:
             values["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
             outputs.append(Fidelity(self.names[i], relative, kind=str(sums.kind), snr_db=snr, **values))
         return FidelityReport(outputs, self.samples, inputs, notes=self.notes)
+
+    @property
+    def surprise(self) -> Surprise | None:
+        """What both models lose on the tokens that follow; None where these were not known."""
+        known = (sums.measure.surprise for sums in self._sums.values() if isinstance(sums.measure, Tokens))
+        return next((surprise for surprise in known if surprise.tokens), None)
 
     @property
     def notes(self) -> list[str]:
@@ -180,6 +191,20 @@ def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
     a, b = (lost + 1) / (trials + 2), (won + 1) / (trials + 2)
     half = Z95 * math.sqrt((a + b - (a - b) ** 2) / (trials + 2))
     return max(a - b - half, -1.0), min(a - b + half, 1.0)
+
+
+def label_flips(before: Array, after: Array) -> LabelFlips:
+    """Return the answers that are right in one model only, and McNemar's exact test of them.
+
+    References
+    ----------
+    McNemar, *Note on the sampling error of the difference between correlated proportions or percentages*, 1947; exact
+    by the binomial distribution.
+    """
+    from scipy.stats import binomtest  # takes a while to import
+
+    lost, won = int((before & ~after).sum()), int((after & ~before).sum())
+    return LabelFlips(lost, won, float(binomtest(lost, lost + won).pvalue) if lost + won else 1.0)
 
 
 def accuracy(outputs: list[Array], labels: Array) -> float:

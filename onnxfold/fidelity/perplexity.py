@@ -5,7 +5,6 @@ last, the token that follows: perplexity is exp of the mean negative logarithm o
 Where the tokenizer begins a text with special tokens, so does every window; these are not scored.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,24 +12,23 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
+from onnxfold.fidelity.continuation import Continuation
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.token_inputs import TokenSource, require_tokenizer, tokens_of
-from onnxfold.inputs.tokens.answers import log_softmax
 from onnxfold.inputs.tokens.feeds import whole_feeds
-from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.inputs.tokens.tokenizer import Tokenizer
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FidelityReport, PerplexityRecord
+from onnxfold.report import FidelityReport
 
 #: What the progress callback is told.
 STAGE = "read text"
 #: Windows that are read, and tokens of each, where the user does not say otherwise.
 WINDOWS, WINDOW = 24, 1024
-#: Positions whose probabilities are computed at a time.
-_TOGETHER = 256
 _WHICH = ("first", "second")
 
 
@@ -44,73 +42,54 @@ class TextRequest:
     windows: int = WINDOWS  # windows at most, from the front of the text
 
 
-@dataclass
-class _Surprise:
-    """Negative logarithms of probabilities, added up over windows."""
-
-    total: float = 0.0
-    tokens: int = 0
-
-    def add(self, scores: Array, ids: Array, first: int) -> None:
-        """Take the scores of one window, shape (length, vocabulary), and its ids; those before `first` are given."""
-        total = 0.0
-        for begin in range(max(first - 1, 0), len(ids) - 1, _TOGETHER):
-            end = min(begin + _TOGETHER, len(ids) - 1)
-            logs = log_softmax(scores[begin:end])
-            total -= float(logs[np.arange(end - begin), ids[begin + 1 : end + 1]].sum())
-        self.total += total
-        self.tokens += len(ids) - 1 - max(first - 1, 0)
-
-    @property
-    def perplexity(self) -> float:
-        """Exp of the mean; infinite where that is too large for a number."""
-        try:
-            return math.exp(self.total / self.tokens)
-        except OverflowError:
-            return math.inf
-
-
 def compare_on_text(
     sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object,
     progress: Progress = silent,
-) -> tuple[FidelityReport, PerplexityRecord]:  # fmt: skip
-    """Return how close two language models are on a text, and the perplexities of both."""
-    readers = [_Reader(s, v, request, which) for s, v, which in zip(sessions, views, _WHICH, strict=True)]
-    windows, front = _windows(readers[0].source, request, beside)
-    meter = FidelityMeter(sessions[0].output_names)
-    for done, ids in enumerate(windows):
-        progress(STAGE, done, len(windows))
-        meter.add(*(reader.read(ids, front) for reader in readers), samples=1)
-    count, length = windows.shape
-    a, b = (reader.surprise for reader in readers)
-    record = PerplexityRecord(a.perplexity, b.perplexity, count, length, a.tokens, str(request.path))
-    return meter.report(f"windows of {length:,} tokens of '{request.path}'"), record
+) -> FidelityReport:  # fmt: skip
+    """Return how close two language models are on a text, with the perplexities of both."""
+    read = _Readers(sessions, views, request, beside, progress)
+    meter = FidelityMeter(sessions[0].output_names, views[0])
+    read.feed(meter)
+    report = meter.report(f"windows of {read.windows.shape[1]:,} tokens of '{request.path}'")
+    return read.texts.complete(report, meter, str(request.path))
 
 
 def perplexity_of(session: Session, view: GraphView, request: TextRequest, beside: object) -> tuple[float, int]:
     """Return the perplexity of one language model, and the number of windows; as :func:`compare_on_text`."""
-    reader = _Reader(session, view, request, "only")
-    windows, front = _windows(reader.source, request, beside)
-    for ids in windows:
-        reader.read(ids, front)
-    return reader.surprise.perplexity, len(windows)
+    read, meter = _Readers([session], [view], request, beside, silent), FidelityMeter(session.output_names, view)
+    read.feed(meter)
+    assert meter.surprise is not None
+    return meter.surprise.perplexities[0], len(read.windows)
 
 
-class _Reader:
-    """One model that reads windows."""
+class _Readers:
+    """Models that read the windows of a text."""
 
-    def __init__(self, session: Session, view: GraphView, request: TextRequest, which: str) -> None:
-        self.source = _source(view, request, which)
-        interface = self.source.interface.with_session_types(session.inputs)
-        self._model = LanguageModel(session, interface, self.source.others)
-        self._scores = _scores(self._model, which)
-        self.surprise = _Surprise()
+    def __init__(
+        self, sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object,
+        progress: Progress,
+    ) -> None:  # fmt: skip
+        which = _WHICH if len(sessions) > 1 else ("only",)
+        sources = [_source(view, request, name) for view, name in zip(views, which, strict=True)]
+        models = [
+            LanguageModel(session, source.interface.with_session_types(session.inputs), source.others)
+            for session, source in zip(sessions, sources, strict=True)
+        ]
+        self._scores = [_scores(model, name) for model, name in zip(models, which, strict=True)]
+        tokenizer = require_tokenizer(sources[0].tokenizer_of(beside)[0])
+        self.windows, front = _windows(sources[0].interface, tokenizer, request)
+        self.texts = Continuation(models, views, tokenizer, front, progress)
 
-    def read(self, ids: Array, front: int) -> list[Array]:
-        """Take one window, and return all outputs."""
-        outputs = self._model.session.run(whole_feeds(self._model.interface, ids[None], self._model.others))
-        self.surprise.add(_finite(outputs[self._scores])[0], ids, front)
-        return outputs
+    def feed(self, meter: FidelityMeter) -> None:
+        """Read all windows."""
+        for done, ids in enumerate(self.windows):
+            self.texts.progress(STAGE, done, len(self.windows))
+            feeds = [whole_feeds(model.interface, ids[None], model.others) for model in self.texts.models]
+            outputs = [model.session.run(f) for model, f in zip(self.texts.models, feeds, strict=True)]
+            for place, values in zip(self._scores, outputs, strict=True):
+                if not np.isfinite(values[place]).all():
+                    raise VerificationError("the scores of a model are not finite")
+            meter.add(outputs[0], outputs[-1], samples=1, following=self.texts.following(feeds[0]))
 
 
 def _source(view: GraphView, request: TextRequest, which: str) -> TokenSource:
@@ -128,10 +107,8 @@ def _scores(model: LanguageModel, which: str) -> int:
     return place
 
 
-def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple[Array, int]:
+def _windows(interface: TokenInterface, tokenizer: Tokenizer, request: TextRequest) -> tuple[Array, int]:
     """Return windows of ids, shape (windows, length), and how many ids in front of each are given."""
-    tokenizer = require_tokenizer(source.tokenizer_of(beside)[0])
-    interface = source.interface
     front = np.array([i for i in tokenizer.frame[0] if interface.knows(np.array([i]))], np.int64)
     length = interface.length(request.window)
     inner = length - len(front)
@@ -145,9 +122,3 @@ def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple
         )
     rows = ids[: count * inner].reshape(count, inner)
     return np.concatenate([np.broadcast_to(front, (count, len(front))), rows], axis=1), len(front)
-
-
-def _finite(scores: Array) -> Array:
-    if not np.isfinite(scores).all():
-        raise VerificationError("the scores of a model are not finite")
-    return scores

@@ -136,8 +136,18 @@ class Verification:
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
-            measure = partial(held_out.measure_fidelity, reference, folded, called="held-out", view=self.before)
-            report, samples = measure(inputs), None if user_samples is None else measure(user_samples)
+            tell: Progress = lambda text, done, total: self.progress(f"verify, {text}", done, total)  # noqa: E731
+
+            def measure(compared: held_out.Compared, *, writes: bool) -> FidelityReport:
+                read = texts.continuation((reference, folded), (self.before, self.view), tell)
+                if read is not None:
+                    read.writes = writes
+                return held_out.measure_fidelity(
+                    reference, folded, compared, called="held-out", view=self.before, texts=read
+                )
+
+            report = measure(inputs, writes=True)
+            samples = None if user_samples is None else measure(user_samples, writes=False)
         except held_out.NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         notes = list(report.notes)

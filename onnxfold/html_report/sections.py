@@ -81,11 +81,8 @@ def _fidelity(report: FoldReport) -> list[Element]:
     head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval", "Other measures")
     line = report.estimate_line
     estimate = [element("p", f"{line[0].upper()}{line[1:]}.")] if line else []
-    parts = [table(caption, head[: len(rows[0])] if rows else head, rows, "figures"), *estimate, *judged]
-    if fidelity.accuracy_a is not None or fidelity.accuracy_b is not None:
-        before, after = percent(fidelity.accuracy_a), percent(fidelity.accuracy_b)
-        parts.append(element("p", f"Accuracy {before} before, {after} after."))
-    return parts
+    more = [element("p", f"{text[0].upper()}{text[1:]}.") for text in fidelity.lines]
+    return [table(caption, head[: len(rows[0])] if rows else head, rows, "figures"), *more, *estimate, *judged]
 
 
 def _agreement(share: float | None, bounds: tuple[float, float] | None) -> tuple[str, str]:
@@ -287,9 +284,9 @@ SECTIONS = (
     Section(
         "fidelity", "Fidelity", _fidelity,
         "Both networks answer the same inputs. Relative error: the distance of their outputs, in parts of the "
-        "original's. Top-1 agreement: how often both name the same class first. The interval holds the true agreement "
-        "on such inputs with the stated confidence. Generated images are harder than data: agreement on data is "
-        "usually higher, and the estimate is about data.",
+        "original's. Top-1 agreement: how often both name the same class, or token, first. The interval holds the "
+        "true agreement on such inputs with the stated confidence. Generated images are harder than data: agreement "
+        "on data is usually higher, and the estimate is about data.",
     ),
     Section(
         "inputs", "Inputs", _inputs,

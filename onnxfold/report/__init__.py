@@ -13,7 +13,7 @@ from onnxfold.report.closeness import (
     Signs,
     Verdict,
 )
-from onnxfold.report.comparison import ComparisonReport, PerplexityRecord, Thresholds
+from onnxfold.report.comparison import ComparisonReport, Thresholds
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
     AccuracyRecord,
@@ -25,6 +25,7 @@ from onnxfold.report.fold_report import (
     Refusal,
     RefusalKind,
 )
+from onnxfold.report.losses import LabelFlips, PerplexityRecord
 from onnxfold.report.records import (
     CORRELATION_BINS,
     CorrelationHistogram,
@@ -44,8 +45,8 @@ from onnxfold.report.records import (
 __all__ = [
     "CORRELATION_BINS", "DAMAGED", "DESTROYED", "KEPT", "NOT_KNOWN", "ONLY_DUPLICATES", "AccuracyRecord",
     "AgreementEstimate", "ComparisonReport", "CorrelationHistogram", "Diagnostics", "DroppedBlock", "ErrorCurve",
-    "Fidelity", "FidelityReport", "FoldReport", "GroupRecord", "InputRecord", "LatencyRecord", "MergeMap",
-    "MergeRecord", "ModelSize", "NetworkNode", "NetworkShare", "PassRecord", "PerplexityRecord", "QuantizationRecord",
-    "RefinementRecord", "Refusal", "RefusalKind", "Signs", "Thresholds", "VarianceRatio", "Verdict", "join_diagnostics",
-    "milliseconds",
+    "Fidelity", "FidelityReport", "FoldReport", "GroupRecord", "InputRecord", "LabelFlips", "LatencyRecord",
+    "MergeMap", "MergeRecord", "ModelSize", "NetworkNode", "NetworkShare", "PassRecord", "PerplexityRecord",
+    "QuantizationRecord", "RefinementRecord", "Refusal", "RefusalKind", "Signs", "Thresholds", "VarianceRatio",
+    "Verdict", "join_diagnostics", "milliseconds",
 ]  # fmt: skip

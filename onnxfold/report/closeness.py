@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from onnxfold.report.losses import LabelFlips, PerplexityRecord
 from onnxfold.report.records import LatencyRecord, milliseconds
 
 #: Version of the JSON form of reports; it grows where a field goes or means something else.
@@ -51,7 +52,37 @@ class AnswerFidelity:
 
 
 @dataclass(frozen=True)
-class Fidelity(AnswerFidelity):
+class ScoreFidelity(AnswerFidelity):
+    """Closeness of the probabilities of one output, and of the answers that the original gives class by class.
+
+    Parameters
+    ----------
+    kl_divergence : float, optional
+        Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
+        of scores, or of stated probabilities.
+    kl_quantiles : tuple of float, optional
+        Of tokens, its median, the value that it exceeds at one position in 100, and its maximum.
+    class_agreement : tuple of tuple
+        Classes that the original names on 20 samples or more: the class, how many samples keep it, and how many there
+        are.
+    """
+
+    kl_divergence: float | None = None
+    kl_quantiles: tuple[float, float, float] | None = None
+    class_agreement: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def score_measures(self) -> list[str]:
+        """The measures, in words."""
+        parts = [] if self.kl_divergence is None else [f"KL divergence {self.kl_divergence:.3g} nats"]
+        if self.kl_quantiles is not None:
+            parts[-1] += " (median {:.3g}, 99 % {:.3g}, maximum {:.3g})".format(*self.kl_quantiles)
+        worst, kept, count = min(self.class_agreement, key=lambda entry: entry[1] / entry[2], default=(0, 0, 0))
+        return parts + ([f"worst class {worst}: {kept / count:.1%} of {count} samples"] if kept < count else [])
+
+
+@dataclass(frozen=True)
+class Fidelity(ScoreFidelity):
     """Closeness of one output of the folded model to the original's, with the measures of its kind of answer.
 
     Parameters
@@ -69,9 +100,6 @@ class Fidelity(AnswerFidelity):
     cosine, neighbours_kept : float, optional
         Mean cosine of the two vectors of a sample, of every output, and fraction of the samples that keep their nearest
         neighbour.
-    kl_divergence : float, optional
-        Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
-        of scores, or of stated probabilities.
     """
 
     pixel_agreement: float | None = None
@@ -82,7 +110,6 @@ class Fidelity(AnswerFidelity):
     worst_channels: tuple[tuple[int, float], ...] = ()
     cosine: float | None = None
     neighbours_kept: float | None = None
-    kl_divergence: float | None = None
 
     @property
     def measures(self) -> list[str]:
@@ -97,7 +124,7 @@ class Fidelity(AnswerFidelity):
         }  # fmt: skip
         parts += [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
         parts += [f"cosine {self.cosine:.4f}"] if self.cosine is not None and self.top1_agreement is None else []
-        parts += [] if self.kl_divergence is None else [f"KL divergence {self.kl_divergence:.3g} nats"]
+        parts += self.score_measures
         if self.worst_channels:
             worst = ", ".join(f"{channel}: {noise:.1f}" for channel, noise in self.worst_channels)
             parts.append(f"worst channels in dB {worst}")
@@ -110,7 +137,8 @@ class Fidelity(AnswerFidelity):
         if self.top1_agreement is not None:
             low, high = self.top1_interval or (None, None)
             sure = "" if low is None else f" (95 % confidence interval {low:.1%} to {high:.1%})"
-            parts.append(f"top-1 agreement {self.top1_agreement:.1%}{sure}")
+            called = "same top token" if self.kind == "tokens" else "top-1 agreement"
+            parts.append(f"{called} {self.top1_agreement:.1%}{sure}")
         return f"{self.output}: {', '.join(parts + self.measures)}"
 
 
@@ -132,6 +160,10 @@ class FidelityReport:
         What could not be compared.
     is_generated : bool
         Whether this program made the inputs.
+    perplexity : PerplexityRecord, optional
+        Perplexities, of networks that continue texts.
+    flips : LabelFlips, optional
+        Answers that became wrong and right, where labels were given.
     """
 
     outputs: list[Fidelity]
@@ -141,6 +173,16 @@ class FidelityReport:
     accuracy_b: float | None = None
     notes: list[str] = field(default_factory=list)
     is_generated: bool = False
+    perplexity: PerplexityRecord | None = None
+    flips: LabelFlips | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """What is measured over all outputs, in words."""
+        lines = [] if self.perplexity is None else self.perplexity.lines
+        if self.accuracy_a is not None and self.accuracy_b is not None:
+            lines.append(f"accuracy {self.accuracy_a:.2%} -> {self.accuracy_b:.2%}")
+        return lines + ([] if self.flips is None else [str(self.flips)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None where a number is not finite."""

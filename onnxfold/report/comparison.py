@@ -149,40 +149,6 @@ def _fraction(name: str, value: Any) -> Any:
         )
 
 
-@dataclass(frozen=True)
-class PerplexityRecord:
-    """Perplexities of two language models on the front of a text.
-
-    Parameters
-    ----------
-    a, b : float
-        Perplexity of each model.
-    windows : int
-        Windows of the text that were read; they do not overlap.
-    window : int
-        Tokens of each.
-    scored : int
-        Tokens that were predicted, all windows together.
-    text : str
-        The text.
-    """
-
-    a: float
-    b: float
-    windows: int
-    window: int
-    scored: int
-    text: str
-
-    def __str__(self) -> str:
-        """Return one line."""
-        windows = f"{self.windows} windows" if self.windows > 1 else "1 window"
-        return (
-            f"perplexity {self.a:.4g} -> {self.b:.4g} ({self.b / self.a:.3f} times), on {windows} of {self.window:,} "
-            f"tokens of '{self.text}' ({self.scored:,} tokens predicted)"
-        )
-
-
 #: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
 COMPARISON_SCHEMA = 1
 
@@ -197,8 +163,6 @@ class ComparisonReport(FidelityReport):
         Parameters, multiply-accumulates and bytes; None where a model cannot be analysed.
     latency : LatencyRecord, optional
         Latencies of a and of b; None where they cannot be measured.
-    perplexity : PerplexityRecord, optional
-        Perplexities on a text, where one was given.
     verdict : Verdict, optional
         What b keeps of a, in one line.
     """
@@ -206,20 +170,17 @@ class ComparisonReport(FidelityReport):
     size_a: ModelSize | None = None
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
-    perplexity: PerplexityRecord | None = None
     verdict: Verdict | None = None
 
     def __str__(self) -> str:
         """Return the printed lines of the command, but for its table of costs."""
         lines = [
             *([] if self.verdict is None else [str(self.verdict)]),
-            *([] if self.perplexity is None else [str(self.perplexity)]),
             f"{self.samples} samples of {self.inputs}",
             *(f"  {output}" for output in self.outputs),
+            *(f"  {line}" for line in self.lines),
             *(f"  note: {note}" for note in self.notes),
         ]
-        if self.accuracy_a is not None and self.accuracy_b is not None:
-            lines.append(f"  accuracy {self.accuracy_a:.2%} -> {self.accuracy_b:.2%}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from onnxfold.report.closeness import (
     finite,
     warning_below,
 )
+from onnxfold.report.losses import LabelFlips
 from onnxfold.report.records import (
     Diagnostics,
     DroppedBlock,
@@ -176,6 +177,8 @@ class AccuracyRecord:
         Its 95 % confidence interval, in points; both models answered the same samples.
     most_drop : float
         The requested limit, in points.
+    flips : LabelFlips, optional
+        Answers that became wrong and right.
     """
 
     before: float
@@ -184,12 +187,14 @@ class AccuracyRecord:
     drop: float
     interval: tuple[float, float]
     most_drop: float
+    flips: LabelFlips | None = None
 
     def __str__(self) -> str:
         low, high = self.interval
         return (
             f"accuracy {self.before:.2%} -> {self.after:.2%} on {self.samples} held-out samples: {self.drop:.2f} "
             f"points lost (95 % confidence interval {low:.2f} to {high:.2f}), at most {self.most_drop:g} were allowed"
+            f"{'' if self.flips is None else f'; {self.flips}'}"
         )
 
 

@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_the_report() -> None:
     assert page.rows("numbers")[-1] == ["Channels in groups", "192192", "168168", "12.5%"]
     assert page.rows("fidelity")[1] == ["logits", "0.147", "97.5%", "94.8% to 98.8%"]
     assert "256 samples of held-out dead leaves" in page.texts[page.by_id("fidelity")]
-    assert "Accuracy 92.0% before, 91.0% after" in page.texts[page.by_id("fidelity")]
+    assert "Accuracy 92.00% -> 91.00%." in page.texts[page.by_id("fidelity")]
     assert page.texts[page.by_id("inputs")].endswith("512 samples of dead-leaves: the model has no BatchNormalization.")
     widths = page.rows("widths")[1:]
     assert [(row[0], row[2]) for row in widths] == [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.estimate import estimate_agreement, share_interval
-from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity
+from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity, label_flips
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
@@ -137,11 +137,11 @@ class KeepsAccuracy(Criterion):
 
     def _judge(self, outputs: list[Array]) -> Judgement:
         before, after = correct_answers(self.reference, self.labels), correct_answers(outputs, self.labels)
-        lost, won = int((before & ~after).sum()), int((after & ~before).sum())
-        low, high = (100 * end for end in drop_interval(lost, won, self.samples))
-        drop = 100 * (lost - won) / self.samples
+        flips = label_flips(before, after)
+        low, high = (100 * end for end in drop_interval(flips.lost, flips.won, self.samples))
+        drop = 100 * (flips.lost - flips.won) / self.samples
         record = AccuracyRecord(
-            float(before.mean()), float(after.mean()), self.samples, drop, (low, high), self.most_drop
+            float(before.mean()), float(after.mean()), self.samples, drop, (low, high), self.most_drop, flips
         )
         # 5 of 100 samples are 5 points, whatever floats say.
         margin = self.most_drop - drop

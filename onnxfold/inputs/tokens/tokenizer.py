@@ -9,6 +9,7 @@ need ``tokenizers`` itself.
 import hashlib
 import json
 import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -110,6 +111,20 @@ class Tokenizer:
 
     def ids(self, text: str) -> Array:
         """Return the ids of a text, without those around it."""
+        return np.array(self._use(lambda encoder: encoder.encode(text, add_special_tokens=False).ids), np.int64)
+
+    def byte_count(self, texts: Sequence[Array]) -> int:
+        """Return of how many bytes in UTF-8 the texts are that ids stand for; 0 where the file does not say it."""
+        rows = [ids.tolist() for ids in texts]
+        if self.content.get("decoder"):
+            decoded = self._use(lambda encoder: encoder.decode_batch(rows, skip_special_tokens=False))
+        elif self.content.get("pre_tokenizer"):  # what stood between the pieces is not known
+            return 0
+        else:
+            decoded = self._use(lambda encoder: [encoder.id_to_token(i) or "" for row in rows for i in row])
+        return sum(len(text.encode()) for text in decoded)
+
+    def _use(self, work: Callable[[Any], Any]) -> Any:
         try:
             from tokenizers import Tokenizer as Encoder
         except ImportError:
@@ -118,10 +133,9 @@ class Tokenizer:
             encoder = Encoder.from_file(str(self.path))
             encoder.no_truncation()
             encoder.no_padding()
-            text_ids = encoder.encode(text, add_special_tokens=False).ids
+            return work(encoder)
         except Exception as error:  # a binding: plain Exception
             raise ConfigError(f"tokenizers cannot use '{self.path}': {' '.join(str(error).split())[:200]}") from None
-        return np.array(text_ids, np.int64)
 
     @cached_property
     def _added_tokens(self) -> dict[str, dict[str, Any]]:

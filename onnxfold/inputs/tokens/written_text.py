@@ -138,6 +138,23 @@ def fill_in(writing: Writing, starts: Array, inner: slice, blank: int) -> Array:
     return ids
 
 
+def write_greedily(model: LanguageModel, banned: Array, starts: Array, length: int, progress: Progress) -> Array:
+    """Return what follows some ids where the likeliest token always comes next, shape (sequences, length)."""
+    ids, first = np.pad(starts, ((0, 0), (0, length))), starts.shape[1]
+    for part in _parts(model, *ids.shape):
+        rows, past = ids[part], 0
+        caches: dict[str, Array] = {}
+        for at in range(first, ids.shape[1]):
+            progress(STAGE, part.start * length + (at - first) * len(rows), len(ids) * length)
+            if model.caches:
+                scores, caches = model.step(rows[:, past:at], caches, past)
+                past = at
+            else:
+                scores = model.all_scores(rows if model.interface.fixed_length else rows[:, :at])[:, at - 1]
+            rows[:, at] = np.where(banned[: scores.shape[1]], -np.inf, scores).argmax(axis=1)
+    return ids[:, first:]
+
+
 def _first_written(written: Array) -> int:
     """Return the first position that is written in any sequence; the length where none is."""
     return int(np.append(written.any(axis=0), True).argmax())

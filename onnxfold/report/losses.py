@@ -1,0 +1,71 @@
+"""Losses on a text and on labelled samples, in the measures of those who use such networks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PerplexityRecord:
+    """Perplexities of two language models on a text, and what else they lose there.
+
+    Parameters
+    ----------
+    a, b : float
+        Perplexity of each model.
+    windows : int
+        Windows, or sequences, of the text that were read; they do not overlap.
+    window : int
+        Tokens of each.
+    scored : int
+        Tokens that were predicted, all windows together.
+    text : str
+        The text.
+    ratio_error : float
+        Standard error of b / a. Both models predicted the same tokens, so it is far below those of a and b.
+    bits_per_byte : pair of float, optional
+        Of both models; None where no tokenizer says how many bytes the tokens are.
+    repeated : pair of float, optional
+        Share of the 4-grams of each model's greedy texts that came before in the same text; None where not measured.
+    """
+
+    a: float
+    b: float
+    windows: int
+    window: int
+    scored: int
+    text: str
+    ratio_error: float = 0.0
+    bits_per_byte: tuple[float, float] | None = None
+    repeated: tuple[float, float] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """One line on what was read, and one on what was written."""
+        windows = f"{self.windows} windows" if self.windows > 1 else "1 window"
+        bits = "" if self.bits_per_byte is None else ", bits per byte {:.4f} -> {:.4f}".format(*self.bits_per_byte)
+        read = (
+            f"perplexity {self.a:.4g} -> {self.b:.4g} ({self.b / self.a:.4f} ± {self.ratio_error:.4f} times){bits}, "
+            f"on {windows} of {self.window:,} tokens of {self.text} ({self.scored:,} tokens predicted)"
+        )
+        if self.repeated is None:
+            return [read]
+        return [read, "loop rate (4-grams that come again in greedy texts) {:.1%} -> {:.1%}".format(*self.repeated)]
+
+
+@dataclass(frozen=True)
+class LabelFlips:
+    """Labelled samples that only one of two models answers rightly.
+
+    Parameters
+    ----------
+    lost, won : int
+        Samples that only the first, and only the second model answers rightly.
+    p_value : float
+        Of McNemar's exact test: how likely a difference of this size or more is if both models were equally good.
+    """
+
+    lost: int
+    won: int
+    p_value: float
+
+    def __str__(self) -> str:
+        return f"{self.lost} right answers lost, {self.won} won (McNemar's exact test: p = {self.p_value:.2g})"
