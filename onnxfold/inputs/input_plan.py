@@ -30,8 +30,8 @@ _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
 #: Highest cost of a run over all generated samples: some seconds.
 _RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
-#: Bytes of activations of one network on images, where nobody says how many there shall be; and the fewest of these.
-_FOLDER_BYTES, _FEWEST_IMAGES = 1 << 30, 32
+#: Bytes of the images of a folder, where nobody says how many there shall be; and the fewest of these.
+_FOLDER_BYTES, _FEWEST_IMAGES = 1 << 29, 32
 #: Inverted samples; more if all of their steps are affordable, and half as many where the fewest steps are not.
 INVERTED = 128
 _FEWEST_INVERTED = 64
@@ -86,10 +86,11 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
 def planned_images(view: GraphView, samples: int | None) -> tuple[int, tuple[str, ...]]:
     """Return the number of images to read from a folder, and notes on limits that reduce it; None samples: as usual."""
     most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
-    fit = max(affordable_samples(view, _FOLDER_BYTES), _FEWEST_IMAGES)
+    image = 4 * sum(prod(d or 1 for d in (view.shape(name) or ())[1:]) for name in view.input_names)
+    fit = max(_FOLDER_BYTES // image, _FEWEST_IMAGES)
     if samples is not None or most <= fit:
         return most, limits if samples else ()
-    more = f"at most {fit} images are read, whose activations take {show_bytes(_FOLDER_BYTES)}: --samples N reads more"
+    more = f"at most {fit} images are read, which take {show_bytes(_FOLDER_BYTES)}: --samples N reads more"
     return fit, (more,)
 
 

@@ -1,8 +1,12 @@
 """A network run node by node over batches of inputs, and the ranges of its activations."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from mmap import PAGESIZE
+from typing import IO, Any
 
 import numpy as np
 from onnx import NodeProto
@@ -18,6 +22,10 @@ from onnxfold.progress import Progress, silent
 
 #: One dict of inputs per batch.
 Batches = list[dict[str, Array]]
+#: Bytes of activations that a walk holds in memory, beside those of its inputs and of the node that it runs.
+_HELD_BYTES = 1 << 28
+#: Smaller batches stay in memory.
+_LEAST_BYTES = 1 << 16
 #: Values by tensor, by number of a batch.
 Instead = Mapping[int, dict[str, Array]]
 _NOTHING: Instead = {}
@@ -31,14 +39,49 @@ def _tell_nobody(done: int, total: int) -> None:
     """Tell nobody how far a walk is."""
 
 
+class WaitingBatches(Sequence[Array]):
+    """Batches of one tensor: in memory while there is room, the others in a temporary file without a name."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0  # of those in memory
+        self._batches: list[Array | tuple[np.dtype[Any], tuple[int, ...], int]] = []
+        self._file: IO[bytes] | None = None
+
+    def add(self, values: Array, room: int) -> None:
+        """Add a batch, which stays in memory if it takes no more bytes than the room, or there is no disk."""
+        if isinstance(values, np.ndarray) and values.nbytes > max(room, _LEAST_BYTES) and values.dtype.kind in "biuf":
+            with suppress(OSError):
+                # It is gone with the last batch.
+                self._file = self._file or tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115
+                begin = self._file.seek(-(-self._file.seek(0, 2) // PAGESIZE) * PAGESIZE)
+                self._file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+                self._file.flush()
+                self._batches.append((values.dtype, values.shape, begin))
+                return
+        self._batches.append(values)
+        self.held_bytes += getattr(values, "nbytes", 0)
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return len(self._batches)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a batch; of one in the file, only what is read takes memory."""
+        batch = self._batches[place]
+        if not isinstance(batch, tuple):
+            return batch
+        dtype, shape, begin = batch
+        return np.asarray(np.memmap(self._file, dtype, "r", begin, shape))  # type: ignore[call-overload]
+
+
 class Activations:
-    """The activations of one network that later nodes still need, as lists of batches."""
+    """The activations of one network that later nodes still need, as batches; much of many samples waits on disk."""
 
     def __init__(self, view: GraphView, inputs: Batches) -> None:
         self.view = view
         shapes = {name: view.shape(name) for name in view.input_names}
         fitted = [fit_feeds(batch, shapes) for batch in inputs]
-        self.values: dict[str, list[Array]] = {name: [batch[name] for batch in fitted] for name in fitted[0]}
+        self.values: dict[str, Sequence[Array]] = {name: [batch[name] for batch in fitted] for name in fitted[0]}
         self._batches = len(inputs)
         self.sessions = NodeSessions(view)
         self._readers = Counter(n for node in view.nodes for n in reads(node))
@@ -75,12 +118,14 @@ class Activations:
         if not self.runs(node):
             return
         runner = NodeRunner(self.view, node, self.sessions)
-        results = [
-            runner.run({n: self.values[n][batch] for n in runner.inputs} | instead.get(batch, {}))
-            for batch in range(self._batches)
-        ]
-        for name in results[0]:
-            self.values[name] = [result[name] for result in results]
+        held = sum(values.held_bytes for values in self.values.values() if isinstance(values, WaitingBatches))
+        results: dict[str, WaitingBatches] = {}
+        for batch in range(self._batches):
+            feeds = {n: self.values[n][batch] for n in runner.inputs} | instead.get(batch, {})
+            for name, values in runner.run(feeds).items():
+                room = _HELD_BYTES - held - sum(waiting.held_bytes for waiting in results.values())
+                results.setdefault(name, WaitingBatches()).add(values, room)
+        self.values.update(results)
 
     def batches(self, node: NodeProto) -> Iterator[dict[str, Array]]:
         """Yield the outputs of a node that was run, batch by batch."""
@@ -94,8 +139,8 @@ class Activations:
 
     def fork(self) -> int:
         """Let one more batch go on from where the first one is; return its number."""
-        for batches in self.values.values():
-            batches.append(batches[0])
+        for name, batches in self.values.items():
+            self.values[name] = [*batches, batches[0]]
         self._batches += 1
         return self._batches - 1
 

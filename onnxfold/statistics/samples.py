@@ -11,7 +11,7 @@ References
 Sun et al., "Massive Activations in Large Language Models", arXiv 2402.17762.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ def unit_samples(values: Array, axis: int, positions: Positions, stride: int) ->
     return np.ascontiguousarray(columns.transpose(0, 2, 1).reshape(-1, len(positions)), np.float32)
 
 
-def stride_for(batches: list[Array], units: int, samples: int) -> int:
+def stride_for(batches: Sequence[Array], units: int, samples: int) -> int:
     """Return the stride at which batches of activations give about `samples` samples of `units` units."""
     return max(1, -(-(sum(part.size for part in batches) // units) // samples))
 

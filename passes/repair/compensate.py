@@ -372,7 +372,7 @@ def _pooling_of(view: GraphView, tensor: str) -> NodeProto | None:
 
 
 def _residuals(
-    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
+    x: Sequence[Array], y: Sequence[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
 ) -> Iterator[Batch]:
     """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them.
 

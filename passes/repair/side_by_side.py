@@ -10,7 +10,7 @@ rows,
 each of which is the identity, or zero, where the repair left it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -141,7 +141,7 @@ class SideBySide:
         """Whether an activation's axis loses more than exact duplicates."""
         return self.plan.lossy.touches(Axis(tensor, axis))
 
-    def folded_reference(self, tensor: str, axis: int) -> list[Array] | None:
+    def folded_reference(self, tensor: str, axis: int) -> Sequence[Array] | None:
         """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.
 
         Its places along the other axes are then those of the folded network's values.

@@ -283,14 +283,14 @@ def test_images_that_are_read_are_never_overwritten(model: Path, photos: Path) -
     assert target.read_bytes() == before
 
 
-def test_without_a_number_the_activations_of_images_are_bounded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_number_images_are_bounded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view, scale = load(chain_conv(0)), pixel_scale(0.5, 0.5)
     assert model_inputs(view, "auto", photos, scale=scale).notes == ()
     monkeypatch.setattr(input_plan, "_FOLDER_BYTES", 1 << 10)
     monkeypatch.setattr(input_plan, "_FEWEST_IMAGES", 4)
     few = model_inputs(view, "auto", photos, scale=scale)
     assert few.samples == 4
-    assert few.notes == ("at most 4 images are read, whose activations take 1.0 KiB: --samples N reads more",)
+    assert few.notes == ("at most 4 images are read, which take 1.0 KiB: --samples N reads more",)
     assert model_inputs(view, "auto", photos, scale=scale, samples=12).samples == 12
 
 

@@ -10,12 +10,15 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import onnxfold
+import onnxfold.statistics.activations as walks
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run import node_runner
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Activations
 from testing.long_graphs import GRAPHS
+from testing.models import chain_conv, random_input
+from testing.quick import quick_fold
 
 _CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 _NODES = [
@@ -113,3 +116,42 @@ def test_deep_networks_open_no_more_sessions(graph: str, monkeypatch: pytest.Mon
         onnxfold.fold(model, 0.25, inputs="dead-leaves", samples=4, verify=False)
         seen.append(next(opened) - before)
     assert seen[0] == seen[1] < 40
+
+
+@pytest.mark.parametrize("has_disk", [True, False])
+def test_what_many_samples_take_waits_on_disk(has_disk: bool, view: GraphView, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    inputs = [{"x": random.standard_normal((2, 4, 6, 6)).astype(np.float32)} for _ in range(8)]
+    nbytes, plain = inputs[0]["x"].nbytes, _values(view, inputs)[0]
+    monkeypatch.setattr(walks, "_HELD_BYTES", 3 * nbytes)
+    monkeypatch.setattr(walks, "_LEAST_BYTES", 1)
+    if not has_disk:
+        monkeypatch.setattr("tempfile.TemporaryFile", _refuse)
+    values, most = _values(view, inputs)
+    assert values.keys() == plain.keys()
+    for name in plain:
+        np.testing.assert_array_equal(values[name], plain[name])
+    assert (most <= 3 * nbytes) == has_disk
+
+
+def test_a_fold_with_activations_on_disk_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chain_conv(0)
+    x = random_input(model, 0, batch=130)
+    plain = quick_fold(model, 0.4, calibration=x).model.SerializeToString()
+    monkeypatch.setattr(walks, "_HELD_BYTES", 0)
+    monkeypatch.setattr(walks, "_LEAST_BYTES", 1)
+    assert quick_fold(model, 0.4, calibration=x).model.SerializeToString() == plain
+
+
+def _refuse(**options: Any) -> None:
+    raise OSError(28, "no space left on device")
+
+
+def _values(view: GraphView, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+    """Return every result of a walk, and the most bytes that were held of them."""
+    walk, results, most = Activations(view, inputs), {}, 0
+    for node in walk.walk():
+        walk.run(node)
+        results |= {name: np.concatenate(list(walk.values[name])) for name in node.output}
+        most = max(most, sum(getattr(batches, "held_bytes", 0) for batches in walk.values.values()))
+    return results, most

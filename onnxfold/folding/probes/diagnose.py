@@ -146,7 +146,7 @@ def _correlations(walk: SideBySide, group: FoldGroup, axis: Axis) -> Correlation
     return CorrelationHistogram(group.name, _histogram(before, axis.axis, old), _histogram(after, axis.axis, new))
 
 
-def _histogram(batches: list[Array], axis: int, positions: Positions) -> tuple[int, ...]:
+def _histogram(batches: Sequence[Array], axis: int, positions: Positions) -> tuple[int, ...]:
     """Return the number of pairs of channels by correlation; channels that are constant have none."""
     positions = positions[:: -(-len(positions) // _CHANNELS)]
     stride = stride_for(batches, batches[0].shape[axis], max(_CHANNEL_SAMPLES // positions.shape[1], 1))

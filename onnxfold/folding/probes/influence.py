@@ -32,7 +32,7 @@ def influences(
     """Return the influence of every block, shape (n_blocks,)."""
     firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
     lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
-    walk, before, result = Activations(view, inputs), dict[int, list[Array]](), np.zeros(len(blocks))
+    walk, before, result = Activations(view, inputs), dict[int, Sequence[Array]](), np.zeros(len(blocks))
     looked_at = {key: (branch.stream, branch.result) for key, (_, branch) in (firsts | lasts).items()}
     for node in walk.walk(looked_at, partial(progress, INFLUENCE)):
         if node_key(node) in firsts:
