@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, helper, version_converter
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.channels.layers import linear
+from onnxfold.errors import ConfigError
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import attr_int, attr_ints, node_key, rewritten, subgraphs, with_input
@@ -30,6 +31,11 @@ from onnxfold.passes.join.structure import JoinedHeads, LayoutError, Match, Sour
 from onnxfold.passes.merge.fold_channels import with_count
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.unneeded import RemoveUnused
+
+#: So many networks may be merged whatever they cost.
+_FEW = 8
+#: Highest sum of the cubes of the widths of all groups, of more networks beside each other: some minutes on two cores.
+_MOST_WORK = 1e10
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,9 @@ def open_networks(
 ) -> tuple[list[SourceNetwork], list[Match], tuple[str, ...]]:
     """Open networks, and match them to the first one."""
     names = names_of(models)
-    views = [load(model) for model in models]
+    first = load(models[0])
+    _require_few(first, len(models))
+    views = [first, *map(load, models[1:])]
     if input_shapes:
         views = [_assume_shapes(view, views[0], input_shapes) for view in views]
     views, notes = _one_opset(views, names)
@@ -112,6 +120,20 @@ def open_networks(
         if not any(changed):
             raise
         return (*_corresponding(views, names), notes)
+
+
+def _require_few(first: GraphView, count: int) -> None:
+    """Refuse so many networks that their channels beside each other, whose moments are of all pairs, take hours."""
+    if count <= _FEW:
+        return
+    groups = find_groups(first).groups
+    most = max(_FEW, int((_MOST_WORK / max(sum(group.size**3 for group in groups), 1)) ** (1 / 3)))
+    if count > most:
+        widest = max(group.size for group in groups)
+        raise ConfigError(
+            f"{count} networks are too many: the work grows with the cube of their number, and of networks with groups "
+            f"of up to {widest:,} channels {most} can be merged at once; merge equal parts, then the results"
+        )
 
 
 def _assume_shapes(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:

@@ -12,6 +12,10 @@ from onnx import helper, numpy_helper, version_converter
 import onnxfold
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.folding.networks.joined_model import join_models
+from onnxfold.graph.files.load import load
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.join import join
+from onnxfold.passes.join.join import open_networks
 from testing.models import ALL_MODELS, mlp, random_input, run
 from testing.quick import quick_fold
 from tests.export_forms import FORMS
@@ -170,3 +174,19 @@ def test_outputs_of_other_lengths_have_no_mean() -> None:
     assert_near(outputs_of(join_models(models).model), joined("join", [outputs_of(model) for model in models]))
     with pytest.raises(ConfigError, match="output 'y' has 5 and 3 entries in the networks"):
         join_models(models, "average")
+
+
+def test_too_many_networks_are_refused_before_they_are_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, opened = mlp(0), 0
+
+    def counted(source: onnx.ModelProto) -> GraphView:
+        nonlocal opened
+        opened += 1
+        return load(source)
+
+    monkeypatch.setattr(join, "load", counted)
+    with pytest.raises(ConfigError, match=r"300 networks are too many: .* up to 12 channels 154 can be merged at once"):
+        open_networks([model] * 300)
+    assert opened == 1
+    networks, matches, notes = open_networks([model] * 9)
+    assert (len(networks), len(matches), notes) == (9, 9, ())
