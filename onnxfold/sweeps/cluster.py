@@ -111,7 +111,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
 
     with dask.config.set(_OF_CLIENTS), _quiet():
         try:
-            client = _connect_in_time(address)
+            client = connect_in_time(address)
         except (OSError, ValueError, TypeError) as error:
             why = shortened(" ".join(str(error).split())) or type(error).__name__
             hint = "start one with 'dask scheduler'"
@@ -122,15 +122,25 @@ def existing_cluster(address: str) -> Iterator["Client"]:
             yield client
 
 
-def _connect_in_time(address: str) -> "Client":
+def connect_in_time(address: str, **how: Any) -> "Client":
     """Connect within a time, also to what takes the connection and then says nothing, for which dask waits forever."""
     from distributed import Client
+
+    class ClosingClient(Client):  # type: ignore[misc]
+        """A client that is closed where it cannot start; collected later, it might wait for a lock of the collector."""
+
+        def start(self, **options: Any) -> None:
+            try:
+                super().start(**options)
+            except BaseException:
+                self.close()
+                raise
 
     done: Queue[Client | BaseException] = Queue()
 
     def connect() -> None:
         try:
-            done.put(Client(address, timeout=_CONNECT_SECONDS))
+            done.put(ClosingClient(address, timeout=_CONNECT_SECONDS, **how))
         except BaseException as error:  # it is raised below, in the thread that waits
             done.put(error)
 
