@@ -27,7 +27,7 @@ from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.free_sizes import needed_sizes
+from onnxfold.inputs.free_sizes import needed_batch, needed_sizes
 from onnxfold.inputs.images.synthetic import FREE_DIMENSION
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
@@ -352,12 +352,13 @@ def open_model(
 
 def _assume_sizes(view: GraphView) -> None:
     """Assume sizes that a network runs with where it does not at the usual ones, and say so."""
-    needed = {name: shape for name, shape in needed_sizes(view).items() if name not in view.input_shapes}
+    why = f"it does not run at a length of {FREE_DIMENSION}"
+    sizes_needed = needed_sizes(view)
+    if not sizes_needed and (sizes_needed := needed_batch(view)):
+        why = "a state of fixed size lets it take one sample at a time"
+    needed = {name: shape for name, shape in sizes_needed.items() if name not in view.input_shapes}
     if not needed:
         return
     view.assume({**view.input_shapes, **needed})
     sizes = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in needed.items())
-    view.notes.append(
-        f"the network is run at {sizes}, because it does not run at a length of {FREE_DIMENSION}: --input-shapes sets "
-        "others"
-    )
+    view.notes.append(f"the network is run at {sizes}, because {why}: --input-shapes sets others")

@@ -35,13 +35,13 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     return {}
 
 
-def needed_batch(view: GraphView) -> dict[str, tuple[int | None, ...]]:
+def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
     """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
-    shapes = {name: view.shape(name) or () for name in view.input_names}
-    free: dict[str, Shape] = {name: (1, *shape[1:]) for name, shape in shapes.items() if shape[:1] == (None,)}
-    if len(free) in (0, len(shapes)) or any(None in shape[1:] for shape in shapes.values()):
+    shapes = dict(_with_sizes(view, FREE_DIMENSION, FREE_DIMENSION))
+    free = {n: (1, *(d or 1 for d in shape[1:])) for n, shape in shapes.items() if shape[:1] == (None,)}
+    if len(free) in (0, len(shapes)) or token_interface(view) is not None:
         return {}
-    return {} if _runs(view, shapes, batch=2) else free
+    return free if _runs(view, shapes) and not _runs(view, shapes, batch=2) else {}
 
 
 def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:

@@ -347,3 +347,31 @@ def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxfold.inputs.model_inputs.planned_samples", counted)
     assert model_inputs(_view(), "auto", samples=4, steps=(1,)).samples == 4
     assert planned == [4]
+
+
+def test_one_sample_at_a_time_where_a_state_lets_no_more_pass() -> None:
+    """The first axis of a state of two layers is no batch; its second one is, and is fixed to one sample."""
+    random = np.random.default_rng(0)
+    shapes = {"w": (1, 24, 6), "r": (1, 24, 8), "b": (1, 48), "v": (5, 8), "u": (3, 5)}
+    weights = [
+        numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    weights += [numpy_helper.from_array(np.array([value], np.int64), f"at{value}") for value in (0, 1)]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        helper.make_node("Slice", ["h0", "at0", "at1", "at0"], ["first"]),
+        helper.make_node("GRU", ["t", "w", "r", "b", "", "first"], ["", "last"], hidden_size=8),
+        helper.make_node("Squeeze", ["last", "at0"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "v"], ["hidden"], transB=1),
+        helper.make_node("Relu", ["hidden"], ["active"]),
+        helper.make_node("Gemm", ["active", "u"], ["y"], transB=1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "frames", 6])
+    h0 = helper.make_tensor_value_info("h0", TensorProto.FLOAT, [2, 1, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    graph = helper.make_graph(nodes, "states", [x, h0], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    report = onnxfold.fold(model, sparsity=0.05, samples=8, allocation="uniform").report
+    assert report.fidelity is not None
+    assert any("x:1,64,6, because a state of fixed size lets it take one sample at a time" in n for n in report.notes)
