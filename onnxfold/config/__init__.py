@@ -9,6 +9,7 @@ from onnxfold.config.values import (
     DEFAULT_OBJECTIVE,
     DEFAULT_ROUND_TO,
     DTYPES,
+    EXACT,
     FAITHFUL,
     INPUTS,
     INT8,
@@ -20,7 +21,7 @@ from onnxfold.config.values import (
 )
 
 __all__ = [
-    "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DTYPES", "FAITHFUL", "INPUTS",
+    "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DTYPES", "EXACT", "FAITHFUL", "INPUTS",
     "INT8", "LIMITS", "MOST_REMOVED", "NOTHING", "NO_CACHE", "NO_REFINEMENT", "OPTIONS", "REFINEMENTS", "TORCH_DEVICES",
     "FoldConfig",
 ]  # fmt: skip

@@ -14,8 +14,6 @@ from onnxfold.config.goals import LIMITS, as_plain, check_goals, describe_goals
 from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, options_of
 from onnxfold.errors import ConfigError
 
-#: The method that changes nothing where exact duplicates are merged.
-_EXACT = "fold-naive"
 _MOST = 1_000_000
 
 _Goal = partial(Option, group=option.GOAL)
@@ -277,7 +275,7 @@ class FoldConfig:
         self._check_types()
         check_goals(self)
         if self.lossless:
-            self._set("method", _EXACT)
+            self._set("method", values.EXACT)
         if self.channel_ratio is not None or self.lossless:
             object.__setattr__(self, "allocation", "uniform")
         if self.inputs not in values.INPUTS:

@@ -11,6 +11,8 @@ DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO = "balanced", "auto"
 #: The value of `cache` that is the user's own cache folder.
 DEFAULT_CACHE = "default"
 
+#: The method that changes nothing where exact duplicates are merged.
+EXACT = "fold-naive"
 ALLOCATIONS = ("global", "uniform")
 #: Types of what is written: the model's own, or int8 weights with uint8 activations.
 KEEP, INT8 = DTYPES = ("keep", "int8")

@@ -118,8 +118,8 @@ class SurelyKeepsFidelity(KeepsFidelity):
         """Return why no fold holds."""
         return (
             f"without a goal a fold keeps {self.least:.0%} agreement for sure, and with {removed:.0%} of the weights "
-            f"removed the lower end of its interval is {reached}, judged on {self.samples} inputs; "
-            "give --sparsity, or --calibration with more samples"
+            f"removed the lower end of its interval is {reached}, judged on {self.samples} inputs (--calibration gives "
+            "more to judge on)"
         )
 
 

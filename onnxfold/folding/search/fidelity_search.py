@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
-from onnxfold.config import FAITHFUL, MOST_REMOVED, FoldConfig
+from onnxfold.config import EXACT, FAITHFUL, MOST_REMOVED, FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
+from onnxfold.folding.after.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity, SurelyKeepsFidelity
@@ -98,8 +100,7 @@ def smallest_request(task: FoldTask) -> WidthRequest:
 def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
     """Return the criterion of a search, and the inputs that its folds are shown."""
     if data.inputs is None:
-        searches = "" if config.search_option else "without a goal a fold is judged by its answers; give --sparsity: "
-        raise VerificationError(searches + data.notes[0])
+        raise VerificationError(data.notes[0])
     session = Session(opened.source)
     names = session.output_names = comparable_outputs(session.output_names, opened.view.output_names)
     labelled = data.labelled
@@ -146,7 +147,12 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     interpolation between folds. The model is analysed, and what its groups could become is computed, once.
     """
     config, progress = task.config, task.progress
-    criterion, seen = find_criterion(task.opened, data, config)
+    try:
+        criterion, seen = find_criterion(task.opened, data, config)
+    except VerificationError as error:
+        if config.lacks_goal:
+            return _lossless(task, request, f"without a goal a fold is judged by its answers, and {error}")
+        raise
     prepared = task.prepared(seen, chooses=request.widths is None)
 
     def fold(sparsity: float, model: PreparedModel, decision: Decision = Decision()) -> FoldedModel:  # noqa: B008
@@ -179,7 +185,10 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     if unfolded is not None and not reached:
         raise unfolded
     if best is None:
-        raise BudgetError(criterion.refusal(tried, reached or "not known"))
+        refusal = criterion.refusal(tried, reached or "not known")
+        if config.lacks_goal:
+            return _lossless(task, request, refusal)
+        raise BudgetError(refusal)
     sparsity, judgement = best
     note = f"{judgement.summary} at sparsity {sparsity:.3f}"
     if config.lacks_goal:
@@ -187,6 +196,14 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     decision = Decision((note,), judgement.accuracy)
     smallest = fold(sparsity, prepared, decision)
     return replace(smallest, config=config)  # its model says at which sparsity it was folded
+
+
+def _lossless(task: FoldTask, request: WidthRequest, reason: str) -> FoldedModel:
+    """Return the model without what changes no answer, and say why nothing else went."""
+    task, request = replace(task, method=find_method(EXACT)), replace(request, may_keep=True)
+    folded = fold_lossless(task, request, ChosenInputs(None))
+    note = f"nothing that changes answers was removed: {reason}; --sparsity says how much shall go"
+    return replace(folded, decision=Decision((note,)))
 
 
 def _task_at(task: FoldTask, sparsity: float) -> FoldTask:
