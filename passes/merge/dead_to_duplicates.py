@@ -11,7 +11,7 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member, per_unit, put_rows_of, replaced_rows, rows_of
 from onnxfold.channels.layers import Layer, batch_norm, bias_of, layer_of, linear
 from onnxfold.channels.rules.zeros import KEEP_ZERO, PASS, PRODUCERS, is_sum
-from onnxfold.graph.nodes import attr_float, attr_int, node_key
+from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -20,8 +20,6 @@ Mask = npt.NDArray[np.bool_]
 
 #: What gives a number where it reads the same number everywhere.
 _MOVES = frozenset({"Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "Reshape", "Transpose"})
-#: First operator set whose Softmax is over one axis; axes of a matrix.
-_SOFTMAX_OF_ONE_AXIS, _MATRIX = 13, 2
 _ROLES = frozenset(Role) - {Role.BASIS, Role.GAIN}
 
 
@@ -76,7 +74,9 @@ def dead_units(view: GraphView, group: FoldGroup, values: Mapping[str, Values]) 
 
 def _is_plain(view: GraphView, group: FoldGroup) -> bool:
     """Whether channels of a group may go where nothing depends on them."""
-    special = group.rules.averaged or group.is_there_to_rotate or group.rules.tie is not None or group.rotates
+    special = (
+        group.rules.averaged or group.apart or group.is_there_to_rotate or group.rules.tie is not None or group.rotates
+    )
     roles = {member.role for member in group.members}
     return not special and Role.CONSUMER in roles and roles <= _ROLES and _is_followed(view, group)
 
@@ -140,23 +140,11 @@ def _is_followed(view: GraphView, group: FoldGroup) -> bool:
             return False
         for node in view.consumers(name):
             passes = node.op_type in PASS and any(output in tensors for output in node.output)
-            if node_key(node) in readers or passes or (group.apart and _is_per_head(view, group, node)):
+            if node_key(node) in readers or passes:
                 continue
             if linear(view, node) is None or node_key(node) not in group.by_node(Role.PRODUCER):  # not depthwise
                 return False
     return True
-
-
-def _is_per_head(view: GraphView, group: FoldGroup, node: NodeProto) -> bool:
-    """Whether a node, of attention that is written out, computes every head from itself alone."""
-    axes = {axis.tensor: axis.axis - len(view.shape(axis.tensor) or ()) for axis in group.tensors}
-    if any(name not in axes for name in (*node.input, *node.output)):
-        return False
-    if node.op_type == "Softmax":
-        axis = attr_int(node, "axis", -1)
-        axis -= len(view.shape(node.input[0]) or ()) if axis >= 0 else 0
-        return view.opset() >= _SOFTMAX_OF_ONE_AXIS and axis in range(axes[node.input[0]] + 1, 0)
-    return node.op_type == "MatMul" and all(axes[name] < -_MATRIX for name in node.input)
 
 
 def known_values(view: GraphView, group: FoldGroup) -> Mapping[str, Values]:
@@ -199,7 +187,7 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
         biases = of(Role.BIAS)
         others = sum(bool(name) for name in node.input) - len(read) - len(biases)
         return unknown if others else sum([*read, *biases], np.zeros(group.size))
-    if node.op_type in ("Mul", "MatMul") and read:
+    if node.op_type == "Mul" and read:
         return np.where(np.any([v == 0 for v in read], axis=0), 0.0, np.nan)
     if node.op_type == "Clip" and read:
         bounds = [view.weight(name).item() for name in node.input[1:] if view.is_weight(name)]

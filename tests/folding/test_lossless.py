@@ -105,45 +105,6 @@ def test_a_constant_goes_into_the_biases_of_those_that_read_it(name: str, is_pad
     assert spare > 0
 
 
-@pytest.mark.parametrize(("zeros", "axis"), [("unread", -1), ("unread", 3), ("values", -1), ("", -1), ("unread", 1)])
-def test_a_dead_head_of_attention_goes(zeros: str, axis: int) -> None:
-    """Its output is read by nothing, or its values are zero; not where a softmax is over all heads."""
-    heads, size, length = 4, 3, 5
-    width, dead, random = heads * size, slice(size, 2 * size), np.random.default_rng(0)
-    weights = {f"{n}_w": random.standard_normal((width, width)).astype(np.float32) / 4 for n in "qkvo"}
-    weights |= {f"{n}_b": random.standard_normal(width).astype(np.float32) / 9 for n in "qkvo"}
-    if zeros == "unread":
-        weights["o_w"][dead] = 0
-    if zeros == "values":
-        weights["v_w"][:, dead], weights["v_b"][dead] = 0, 0
-    weights |= {"split": np.array([0, length, heads, size]), "join": np.array([0, length, width])}
-    nodes = []
-    for n, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
-        nodes += [
-            helper.make_node("MatMul", ["x", f"{n}_w"], [f"{n}0"]),
-            helper.make_node("Add", [f"{n}0", f"{n}_b"], [f"{n}1"]),
-            helper.make_node("Reshape", [f"{n}1", "split"], [f"{n}2"]),
-            helper.make_node("Transpose", [f"{n}2"], [n], perm=perm),
-        ]  # fmt: skip
-    nodes += [
-        helper.make_node("MatMul", ["q", "k"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["part"], axis=axis),
-        helper.make_node("MatMul", ["part", "v"], ["mixed"]),
-        helper.make_node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
-        helper.make_node("Reshape", ["back", "join"], ["flat"]), helper.make_node("MatMul", ["flat", "o_w"], ["out"]),
-        helper.make_node("Add", ["out", "o_b"], ["y"]),
-    ]  # fmt: skip
-    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", length, width]) for n in "xy"]
-    made = [numpy_helper.from_array(v, n) for n, v in weights.items()]
-    graph = helper.make_graph(nodes, "attention", infos[:1], infos[1:], made)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    gone = 4 * width * size + 3 * size if zeros and axis != 1 else 0
-    assert inspect_model(model).spare == gone
-    result = onnxfold.fold(model, lossless=True)
-    assert result.report.before.parameters - result.report.after.parameters == gone
-    assert _same(model, result.model)
-
-
 def test_a_head_that_is_its_table_turned_is_stored_once() -> None:
     model = sentences(tied=True)
     result = onnxfold.fold(model, lossless=True)
