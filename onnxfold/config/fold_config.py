@@ -15,7 +15,6 @@ from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, 
 from onnxfold.errors import ConfigError
 
 _MOST = 1_000_000
-
 _Goal = partial(Option, group=option.GOAL)
 _Limit = partial(_Goal, check=checks.limit, in_merge=True, in_sweep=LISTED)
 _Method = partial(Option, group=option.METHOD)
@@ -310,6 +309,11 @@ class FoldConfig:
     def quantizes(self) -> bool:
         """Whether the folded model is quantised."""
         return self.dtype == values.INT8
+
+    @property
+    def refines(self) -> bool:
+        """Whether the folded model is trained."""
+        return self.refine != values.NO_REFINEMENT
 
     @property
     def keeps_widths(self) -> bool:

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.config.option import ALWAYS, CHANGED, Option
-from onnxfold.config.values import FAITHFUL, MOST_REMOVED, NO_REFINEMENT
+from onnxfold.config.values import FAITHFUL, MOST_REMOVED
 from onnxfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LIMITS = ("params", "macs", "ram", "flash")
 #: Options that are recorded together, where latency decides.
 _OF_LATENCY = ("max_latency", "latency_table", "threads")
+#: Options that mean nothing without a refinement.
+OF_REFINEMENT = ("refine_steps", "torch_device")
 
 
 def check_goals(config: "FoldConfig") -> None:
@@ -49,8 +51,8 @@ def check_goals(config: "FoldConfig") -> None:
 def _require_company(config: "FoldConfig") -> None:
     if config.latency_table is not None and not config.needs_latency:
         raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
-    for name in ("refine_steps", "torch_device"):
-        if config.refine == NO_REFINEMENT and getattr(config, name) != getattr(type(config), name):
+    for name in OF_REFINEMENT:
+        if not config.refines and getattr(config, name) != getattr(type(config), name):
             raise ConfigError(f"{name} changes nothing without refine")
 
 
@@ -59,7 +61,7 @@ def _require_alone(config: "FoldConfig") -> None:
     names = ["sparsity", "channel_ratio", "ratios", "cluster", "repair", "device", "max_latency", "min_fidelity"]
     names += ["max_drop", "drop_blocks", *(f"max_{name}" for name in LIMITS)]
     more = [name for name in names if getattr(config, name) not in (None, False, "", {})]
-    more += ["refine"] if config.refine != NO_REFINEMENT else []
+    more += ["refine"] if config.refines else []
     more += ["dtype"] if config.quantizes else []
     if more:
         raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")
@@ -72,9 +74,8 @@ def describe_goals(config: "FoldConfig", options: Mapping[str, Option]) -> str:
         values["drop_blocks"] = config.drop_blocks, "{} blocks dropped"
     parts = [request.format(value) for value, request in values.values() if request and value not in (None, False)]
     parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in config.ratios.items()]
-    parts += (
-        [f"the most up to sparsity {MOST_REMOVED:g} that keeps {FAITHFUL:.0%} agreement"] if config.lacks_goal else []
-    )
+    if config.lacks_goal:
+        parts.append(f"the most up to sparsity {MOST_REMOVED:g} that keeps {FAITHFUL:.0%} agreement")
     return ", ".join(parts)
 
 

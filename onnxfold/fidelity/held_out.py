@@ -51,12 +51,13 @@ class Texts:
     cache: Cache | None = None  # where the text is looked for, and kept
 
     def continuation(
-        self, networks: Sequence[object], views: Sequence[GraphView], progress: Progress
+        self, networks: Sequence[object], views: Sequence[GraphView], progress: Progress, *, writes: bool = True
     ) -> Continuation | None:
-        """Return what two networks lose on texts; None where they continue none."""
+        """Return what two networks lose on texts that they read, and write; None where they continue none."""
         with suppress(ConfigError):  # said where the text is made
             tokenizer = read_tokenizer(self.tokenizer) if self.tokenizer else tokenizer_beside(self.beside)[0]
-            return Continuation.of(networks, views, tokenizer, progress)
+            read = Continuation.of(networks, views, tokenizer, progress)
+            return None if read is None else replace(read, writes=writes)
         return None
 
 

@@ -139,9 +139,7 @@ class Verification:
             tell: Progress = lambda text, done, total: self.progress(f"verify, {text}", done, total)  # noqa: E731
 
             def measure(compared: held_out.Compared, *, writes: bool) -> FidelityReport:
-                read = texts.continuation((reference, folded), (self.before, self.view), tell)
-                if read is not None:
-                    read.writes = writes
+                read = texts.continuation((reference, folded), (self.before, self.view), tell, writes=writes)
                 return held_out.measure_fidelity(
                     reference, folded, compared, called="held-out", view=self.before, texts=read
                 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import WidthRequest, requested_limits
-from onnxfold.config import NO_REFINEMENT, FoldConfig
+from onnxfold.config import FoldConfig
 from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import Verification, VerificationResult
 from onnxfold.files import Cache
@@ -113,7 +113,7 @@ def open_task(
         opened = replace(opened, size=networks.size, sources=sources)
     if config.quantizes:
         require_quantizable(opened.view, opened.blocks)
-    if config.refine != NO_REFINEMENT:
+    if config.refines:
         require_refinable(opened.view, config)
     method = method.form(is_language=token_interface(opened.view) is not None)
     return FoldTask(opened, config, method, progress, networks, shared_inputs)

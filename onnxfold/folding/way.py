@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.devices import MICROCONTROLLER, load_device
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.channels import find_groups
-from onnxfold.config import NO_REFINEMENT
 from onnxfold.folding.after.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask, fold_once
@@ -80,7 +79,7 @@ class Way:
     @property
     def needs_inputs(self) -> bool:
         """Whether the network is run for anything but the check of the result."""
-        return self.runs or self.task.config.quantizes or self.task.config.refine != NO_REFINEMENT
+        return self.runs or self.task.config.quantizes or self.task.config.refines
 
     def run_fold(self, data: ChosenInputs) -> FoldedModel:
         """Fold, in place."""

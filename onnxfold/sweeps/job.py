@@ -18,6 +18,7 @@ from onnxfold._version import __version__
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import requested_limits
 from onnxfold.config import INT8, NO_REFINEMENT, OPTIONS, FoldConfig
+from onnxfold.config.goals import OF_REFINEMENT
 from onnxfold.config.option import INPUTS
 from onnxfold.errors import ConfigError
 from onnxfold.files.cache import code_version
@@ -31,8 +32,6 @@ from onnxfold.sweeps.row import hash_of, key_of
 
 #: Roles of contents; those after the first two are options of a fold that are paths.
 MODEL, DATA, PATHS = "model", "data", ("calibration", "tokenizer")
-#: Options that mean nothing without a refinement.
-_OF_REFINEMENT = ("refine_steps", "torch_device")
 #: Options that decide what the network is run on, beside the seed.
 _ABOUT_INPUTS = [
     *(name for name, option in OPTIONS.items() if option.group == INPUTS and option.in_sweep and option.reads is None),
@@ -113,7 +112,7 @@ class Job:
         """Whether the fold may run the network."""
         config = self.config(dict.fromkeys(self.contents, Path()))
         chosen = find_method(self.method, cluster=config.cluster, repair=config.repair)
-        return chosen.needs_inputs or config.is_global or config.dtype == INT8 or config.refine != NO_REFINEMENT
+        return chosen.needs_inputs or config.is_global or config.dtype == INT8 or config.refines
 
     def config(self, paths: Mapping[str, Path]) -> FoldConfig:
         """Return the request of the fold, with the paths of contents by their roles."""
@@ -182,7 +181,7 @@ class SweepRequest:
         """Return the options beside every refinement; beside none, they are those of a sweep that does not name it."""
         without = dict(options)
         if any(value != NO_REFINEMENT for value in self.refinements):
-            without = {name: value for name, value in options.items() if name not in _OF_REFINEMENT}
+            without = {name: value for name, value in options.items() if name not in OF_REFINEMENT}
         return [without if value == NO_REFINEMENT else {**options, "refine": value} for value in self.refinements]
 
 

@@ -102,7 +102,7 @@ def refine_fold(
     view: GraphView, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
 ) -> RefinementRecord | None:
     """Train a folded model, in place, where that is requested; Ctrl-C ends the training, and no more."""
-    if config.refine == NO_REFINEMENT:
+    if not config.refines:
         return None
     if data.inputs is None:
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")

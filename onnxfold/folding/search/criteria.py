@@ -6,7 +6,9 @@ written. The search (:mod:`onnxfold.folding.search.fidelity_search`) knows no mo
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
+from onnxfold.config import MOST_REMOVED
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.estimate import estimate_agreement, share_interval
@@ -16,7 +18,7 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.sample_kinds import DATA
-from onnxfold.report import AccuracyRecord, Diagnostics, FidelityReport
+from onnxfold.report import AccuracyRecord, Diagnostics, Fidelity, FidelityReport
 from onnxfold.statistics.activations import Batches
 
 
@@ -36,6 +38,10 @@ class Criterion(ABC):
     """The criterion that every fold of a search must meet."""
 
     view: GraphView  # the original: it says what kinds of answers the outputs are
+    #: The bound of the sparsities, whether a fold may reach it, and how close the sparsity is looked for.
+    most: ClassVar[float] = 0.98
+    includes_most: ClassVar[bool] = False
+    resolution: ClassVar[float] = 0.016
     names: list[str]  # outputs that are compared
     held_out: Batches  # batches of the inputs that decide
     samples: int
@@ -100,13 +106,16 @@ class KeepsFidelity(Criterion):
 class SurelyKeepsFidelity(KeepsFidelity):
     """Keeps the answers at the lower end of an 80 % interval: of the agreement on data where that can be estimated."""
 
+    most = MOST_REMOVED
+    includes_most = True
+    resolution = 0.04  # every step costs a fold
     fit: str = ""  # kind of the inputs that folds are fitted on
 
     def _kept(self, report: FidelityReport) -> tuple[float, str]:
         samples = report if self.fit == DATA else None
         estimate, _ = estimate_agreement(report, samples, self.fit, Diagnostics())
         low, summary = super()._kept(report)
-        worst = next((o for o in report.outputs if o.top1_agreement == low), None)
+        worst = _worst_scores(report)
         if worst is not None and worst.top1_samples:
             low = share_interval(low, worst.top1_samples)[1][0]
         if estimate is not None:
@@ -178,9 +187,14 @@ def _worst(report: FidelityReport) -> float:
     return min(shares, default=0.0)
 
 
+def _worst_scores(report: FidelityReport) -> Fidelity | None:
+    """Return the output with the lowest fidelity, where that is an agreement of answers."""
+    return next((o for o in report.outputs if o.top1_agreement == _worst(report)), None)
+
+
 def _confidence(report: FidelityReport) -> str:
     """Return how sure the lowest fidelity is, in words, where it is an agreement of answers."""
-    least = next((o for o in report.outputs if o.top1_agreement == _worst(report)), None)
+    least = _worst_scores(report)
     if least is None or least.top1_interval is None:
         return ""
     low, high = least.top1_interval

@@ -78,10 +78,8 @@ class Bracket:
         return (*self.widths, self.width)
 
 
-#: The smallest sparsity that is tried, and the bound that none reaches.
-LEAST, _MOST = 0.02, 0.98
-#: How close the sparsity is found, and how close without a goal: every step costs a fold.
-_RESOLUTION, _COARSE = 0.016, 0.04
+#: The smallest sparsity that is tried.
+LEAST = 0.02
 #: Added to the seed, so that the inputs that decide are not those that the result is verified on.
 _APART = 1 << 32
 #: Inputs and answers that are kept to decide on.
@@ -160,8 +158,8 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
         return fold_model(model, at.request(may_keep_all=True), at.config, progress, decision)
 
     best: tuple[float, Judgement] | None = None
-    bracket = Bracket(0.0, MOST_REMOVED if config.lacks_goal else _MOST, criterion.allowance)
-    sparsity = MOST_REMOVED if config.lacks_goal else bracket.point
+    bracket = Bracket(0.0, criterion.most, criterion.allowance)
+    sparsity = criterion.most if criterion.includes_most else bracket.point
     tried, reached = LEAST, ""
     unfolded: NothingToFoldError | None = None
     while True:
@@ -179,7 +177,7 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
                 best, bracket = (sparsity, judgement), bracket.kept_at(sparsity, judgement.margin)
             else:
                 bracket = bracket.lost_at(sparsity, -judgement.margin)
-        if bracket.width <= (_COARSE if config.lacks_goal else _RESOLUTION) or bracket.high <= LEAST:
+        if bracket.width <= criterion.resolution or bracket.high <= LEAST:
             break
         sparsity = max(bracket.point, LEAST)
     if unfolded is not None and not reached:
