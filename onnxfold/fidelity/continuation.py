@@ -59,12 +59,10 @@ class Continuation:
     _texts: list[Array] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, sessions: Sequence[object], views: Sequence[GraphView], tokenizer: Tokenizer | None, progress: Progress
-    ) -> "Continuation | None":
+    def of(cls, sessions: Sequence[object], views: Sequence[GraphView], progress: Progress) -> "Continuation | None":
         """Return two networks as such; None where one of them does not continue texts."""
         models = [m for s, v in zip(sessions, views, strict=True) if (m := continuing_model(s, v)) is not None]
-        return cls(models, views, tokenizer, progress=progress) if len(models) == len(sessions) else None
+        return cls(models, views, progress=progress) if len(models) == len(sessions) else None
 
     def following(self, feeds: Feeds) -> Array:
         """Take a batch; return the token that follows each position, shape (texts, length), -1 where none counts."""

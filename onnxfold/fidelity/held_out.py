@@ -7,6 +7,7 @@ held out of the fit (``ModelInputs.held_out``).
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
-from onnxfold.inputs.tokens.tokenizer import read_tokenizer, tokenizer_beside
+from onnxfold.inputs.tokens.tokenizer import Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
@@ -54,11 +55,17 @@ class Texts:
         self, networks: Sequence[object], views: Sequence[GraphView], progress: Progress, *, writes: bool = True
     ) -> Continuation | None:
         """Return what two networks lose on texts that they read, and write; None where they continue none."""
+        read = Continuation.of(networks, views, progress)
+        if read is None:
+            return None
         with suppress(ConfigError):  # said where the text is made
-            tokenizer = read_tokenizer(self.tokenizer) if self.tokenizer else tokenizer_beside(self.beside)[0]
-            read = Continuation.of(networks, views, tokenizer, progress)
-            return None if read is None else replace(read, writes=writes)
+            return replace(read, tokenizer=self._read_tokenizer, writes=writes)
         return None
+
+    @cached_property
+    def _read_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, read once."""
+        return read_tokenizer(self.tokenizer) if self.tokenizer else tokenizer_beside(self.beside)[0]
 
 
 class NotRunError(VerificationError):

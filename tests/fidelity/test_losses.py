@@ -173,7 +173,7 @@ def test_padding_is_no_text(folder: Path) -> None:
     sessions = [Session(folder / "plain.onnx") for _ in range(2)]
     mask = np.array([[1] * 20, [0] * 8 + [1] * 12], np.int64)
     feeds = {"input_ids": np.full((2, 20), 7, np.int64), "attention_mask": mask}
-    read = Continuation.of(sessions, [view, view], None, silent)
+    read = Continuation.of(sessions, [view, view], silent)
     assert read is not None
     report = measure_fidelity(*sessions, HeldOutFeeds(2, [feeds], "x"), called="some", view=view, texts=read)
     assert report.perplexity is not None

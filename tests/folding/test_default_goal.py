@@ -49,7 +49,19 @@ def test_a_model_that_bears_nothing_keeps_all_and_says_why() -> None:
     x = random_input(model, 0)
     np.testing.assert_allclose(run(result.model, x)[0], run(model, x)[0], rtol=1e-4, atol=1e-5)
     note = next(note for note in result.report.notes if note.startswith("nothing that changes answers was removed"))
-    assert "keeps 95% agreement for sure" in note
+    assert "surely keeps 95% of the answers" in note
+
+
+def test_a_relative_error_is_stated_without_a_confidence() -> None:
+    """An image is no answer that agrees or not, so no interval stands behind what is kept."""
+    graph = GraphBuilder("filter", 0, (3, 8, 8))
+    hidden = graph.node("Conv", ["x", graph.constant("rows", graph.normal(WIDTH, 3, 1, 1))], (WIDTH, 8, 8))
+    columns = graph.constant("columns", graph.normal(3, WIDTH, 1, 1))
+    graph.outputs.append(graph.node("Conv", [hidden, columns], (3, 8, 8)))  # linear: all but three channels may go
+    report = quick_fold(graph.build(), method="fold-ls").report
+    assert report.sparsity > 0.4
+    note = next(note for note in report.notes if "without a goal" in note)
+    assert "confidence" not in note
 
 
 def test_given_samples_judge_with_what_they_can_show() -> None:

@@ -116,19 +116,20 @@ class SurelyKeepsFidelity(KeepsFidelity):
         estimate, _ = estimate_agreement(report, samples, self.fit, Diagnostics())
         low, summary = super()._kept(report)
         worst = _worst_scores(report)
-        if worst is not None and worst.top1_samples:
-            low = share_interval(low, worst.top1_samples)[1][0]
         if estimate is not None:
             low = estimate.interval[0]
             summary = f"estimated agreement on data {estimate.agreement:.1%}"
+        elif worst is not None and worst.top1_samples:
+            low = share_interval(low, worst.top1_samples)[1][0]
+        else:  # a relative error has no interval
+            return low, summary
         return low, f"{summary}, at least {low:.1%} with 90 % confidence,"
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
         return (
-            f"without a goal a fold keeps {self.least:.0%} agreement for sure, and with {removed:.0%} of the weights "
-            f"removed the lower end of its interval is {reached}, judged on {self.samples} inputs (--calibration gives "
-            "more to judge on)"
+            f"without a goal a fold surely keeps {self.least:.0%} of the answers, and with {removed:.0%} of the "
+            f"weights removed it surely keeps {reached}, judged on {self.samples} inputs (--calibration gives more)"
         )
 
 

@@ -190,7 +190,7 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     sparsity, judgement = best
     note = f"{judgement.summary} at sparsity {sparsity:.3f}"
     if config.lacks_goal:
-        note += f": without a goal, the most up to {MOST_REMOVED:g} that keeps {FAITHFUL:.0%} for sure"
+        note += f": without a goal, the most up to {MOST_REMOVED:g} that surely keeps {FAITHFUL:.0%}"
     decision = Decision((note,), judgement.accuracy)
     smallest = fold(sparsity, prepared, decision)
     return replace(smallest, config=config)  # its model says at which sparsity it was folded
