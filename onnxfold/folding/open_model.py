@@ -20,12 +20,11 @@ from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.model_files import lazy_files
 from onnxfold.graph.files.save import file_bytes, weight_bytes
-from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.finite import flaw, require_no_nan
 from onnxfold.graph.nodes import is_quantized, node_key
 from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.tensors import LazyTensor, is_float
+from onnxfold.graph.tensors import LazyTensor, Scratch, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.free_sizes import needed_batch, needed_sizes
 from onnxfold.inputs.images.synthetic import FREE_DIMENSION

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
 from onnxfold.graph.nodes import captured_names, node_key, outer_tensors
-from onnxfold.graph.tensors import LazyTensor, Weight, is_float, to_proto
+from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of
 from onnxfold.graph.view import GraphView
 
 
@@ -39,11 +39,8 @@ class Body:
         graph = GraphProto()
         graph.CopyFrom(self.view.graph)
         del graph.input[self._inputs :]
-        for name, value in self.view.weights.items():
-            if name in self._borrowed:
-                continue
-            stored = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
-            graph.initializer.append(value.proto if stored else to_proto(name, self.view.weight(name)))  # type: ignore[union-attr]
+        own = ((name, weight) for name, weight in self.view.weights.items() if name not in self._borrowed)
+        graph.initializer.extend(proto_of(name, weight) for name, weight in own)
         self.parent.put_body(self.node, self.attribute, graph)
         self.parent.end_lending(self._lent)
 

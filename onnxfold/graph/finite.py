@@ -6,8 +6,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxfold.errors import NonFiniteError
-from onnxfold.graph.nodes import node_key, subgraphs
-from onnxfold.graph.tensors import Array, LazyTensor, constant_value, is_float, type_of
+from onnxfold.graph.nodes import all_nodes, node_key, subgraphs
+from onnxfold.graph.tensors import Array, LazyTensor, Weight, constant_value, is_float, pieces_of, type_of
 from onnxfold.graph.view import GraphView
 
 NAN, INFINITE = "NaN", "infinite"
@@ -17,10 +17,10 @@ _PIECE = 1 << 22  # elements
 _EXPONENT = {np.dtype(np.float16): 0x7C00, "bfloat16": 0x7F80}
 
 
-def flaw(weight: LazyTensor | Array) -> str:
+def flaw(weight: Weight) -> str:
     """Return the flaw of a float tensor: 'NaN', 'infinite', or '' for nothing; NaN outranks."""
     kind = ""
-    for piece in weight.pieces(_PIECE) if isinstance(weight, LazyTensor) else _cut(weight):
+    for piece in pieces_of(weight, _PIECE):
         if _is_finite(piece):
             continue
         if np.isnan(piece.astype(np.float64 if piece.dtype.itemsize == 8 else np.float32)).any():
@@ -33,7 +33,7 @@ def require_no_nan(view: GraphView) -> bool:
     """Check all float weights of a model, Constant nodes, bodies and functions included."""
     infinite = False
     nodes = [*view.graph.node, *(node for function in view.model.functions for node in function.node)]
-    weights = ((name, weight) for name, weight in view.weights.items() if is_float(view.weight_type(name)))
+    weights = ((name, view.weights[name]) for name in view.float_weight_names())
     for name, weight in (*weights, *_inner_weights(nodes)):
         kind = flaw(weight)
         if kind == NAN:
@@ -48,12 +48,9 @@ def require_no_nan(view: GraphView) -> bool:
 
 def edited_flaws(view: GraphView) -> dict[str, str]:
     """Return the edited or computed float weights of a graph that are not finite, and how."""
-    edited = {
-        name: weight
-        for name, weight in view.weights.items()
-        if (not isinstance(weight, LazyTensor) or weight.is_edited) and is_float(view.weight_type(name))
-    }
-    return {name: kind for name, kind in ((n, flaw(w)) for n, w in edited.items()) if kind}
+    floats = ((name, view.weights[name]) for name in view.float_weight_names())
+    edited = ((name, weight) for name, weight in floats if not isinstance(weight, LazyTensor) or weight.is_edited)
+    return {name: kind for name, weight in edited if (kind := flaw(weight))}
 
 
 def _is_finite(values: Array) -> bool:
@@ -63,15 +60,9 @@ def _is_finite(values: Array) -> bool:
     return int(np.bitwise_and(values.view(np.uint16), np.uint16(mask)).max()) != mask
 
 
-def _cut(values: Array) -> Iterator[Array]:
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, _PIECE):
-        yield flat[start : start + _PIECE]
-
-
-def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, LazyTensor | Array]]:
+def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, Weight]]:
     """Yield the values of Constant nodes, and the weights and constants of bodies."""
-    for node in nodes:
+    for node in all_nodes(nodes):
         value = constant_value(node)
         if value is not None and is_float(type_of(value)):
             yield node_key(node), value
@@ -79,4 +70,3 @@ def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, LazyTensor
             for tensor in body.initializer:
                 if is_float(tensor.data_type) and tensor.data_location != TensorProto.EXTERNAL:
                     yield tensor.name, LazyTensor(tensor)
-            yield from _inner_weights(body.node)

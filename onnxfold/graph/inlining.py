@@ -1,14 +1,14 @@
 """Inlining of model-local functions, within a limit on the resulting size."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 
 import onnx.inliner
 from onnx import FunctionProto, ModelProto, NodeProto
 
 from onnxfold.errors import MemoryLimitError
-from onnxfold.graph.nodes import subgraphs
+from onnxfold.graph.nodes import all_nodes
 from onnxfold.machine import memory
 
 #: Functions that call functions double with every level: a file of some KB can stand for any number of nodes.
@@ -29,7 +29,10 @@ def require_inlinable(model: ModelProto) -> None:
     """Refuse functions that cannot be written out; raises what :func:`inline_calls` does."""
     if not model.functions:
         return
-    count = _count(model)
+    sizes: dict[_Key, int] = {}  # of every function, in nodes, when it is written out
+    for key, calls in calls_in_order(model.functions).items():
+        sizes[key] = _size(calls, sizes)
+    count = _size(_calls(model.graph.node), sizes)
     if count > MOST_NODES:
         raise MemoryLimitError(
             f"the functions of the model, written out, are {count:,} nodes, more than {MOST_NODES:,}: "
@@ -38,17 +41,9 @@ def require_inlinable(model: ModelProto) -> None:
     memory.require(count * _NODE_BYTES, f"the model with its functions written out ({count:,} nodes)")
 
 
-def _count(model: ModelProto) -> int:
-    """Return how many nodes the main graph is without functions; every function is looked at once."""
-    sizes: dict[_Key, int] = {}
-    for key, calls in calls_in_order(model.functions).items():
-        sizes[key] = _size(calls, sizes)
-    return _size(Counter(_calls(model.graph.node)), sizes)
-
-
 def calls_in_order(functions: Iterable[FunctionProto]) -> dict[_Key, Counter[_Key]]:
     """Return the functions that each function calls, called ones first; raises CycleError where one calls itself."""
-    calls = {(f.domain, f.name, f.overload): Counter(_calls(f.node)) for f in functions}
+    calls = {(f.domain, f.name, f.overload): _calls(f.node) for f in functions}
     order = TopologicalSorter({key: [called for called in counts if called in calls] for key, counts in calls.items()})
     return {key: calls[key] for key in order.static_order()}
 
@@ -57,9 +52,6 @@ def _size(calls: Counter[_Key], sizes: dict[_Key, int]) -> int:
     return sum(times * sizes.get(key, 1) for key, times in calls.items())
 
 
-def _calls(nodes: Iterable[NodeProto]) -> Iterator[_Key]:
-    """Yield the operator of every node, those of bodies included."""
-    for node in nodes:
-        yield node.domain, node.op_type, node.overload
-        for body in subgraphs(node):
-            yield from _calls(body.node)
+def _calls(nodes: Iterable[NodeProto]) -> Counter[_Key]:
+    """Count the operators of nodes, those of bodies included."""
+    return Counter((node.domain, node.op_type, node.overload) for node in all_nodes(nodes))

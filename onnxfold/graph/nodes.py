@@ -85,6 +85,14 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield from attr.graphs
 
 
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, each followed by those of its bodies."""
+    for node in nodes:
+        yield node
+        for body in subgraphs(node):
+            yield from all_nodes(body.node)
+
+
 def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """Return a node that reads and writes other names, bodies included."""
     made = NodeProto()

@@ -1,14 +1,17 @@
 """Weights that are read on first use.
 
 A :class:`LazyTensor` points at a ``TensorProto``, or at a range of an external data file; nothing is
-copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay.
+copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay; those of a model
+that is larger than memory wait in a temporary file (:class:`Scratch`).
 """
 
 import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from threading import Lock
+from typing import IO, Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +19,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
-from onnxfold.errors import ModelLoadError
+from onnxfold.errors import ModelLoadError, ModelSaveError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS
 
 #: Device, inode, size and time of a file.
@@ -40,6 +43,7 @@ class LazyTensor:
     #: What :func:`stamp_of` said of the external file when the model was loaded. A file that is another one by the time
     #: that it is read holds the weights of another model.
     stamp: Stamp | None = field(default=None, compare=False)
+    is_edited: ClassVar[bool] = False  # whether it is not what a file of the model holds
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,20 +61,24 @@ class LazyTensor:
         return math.prod(self.shape)
 
     @property
-    def stored_bytes(self) -> int:
-        """Length of the raw payload."""
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
-        return -(-self.size * bits_per_element(dtype) // 8)
+    def dtype(self) -> np.dtype[Any]:
+        """Type of its elements in an array."""
+        return np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
 
     @property
-    def is_edited(self) -> bool:
-        """Whether it is not what a file of the model holds."""
-        return False
+    def stored_bytes(self) -> int:
+        """Length of the raw payload."""
+        return -(-self.size * bits_per_element(self.dtype) // 8)
 
     @property
     def is_external(self) -> bool:
         """Whether the payload lies in another file."""
         return bool(self.proto.data_location == TensorProto.EXTERNAL)
+
+    @property
+    def _lies_as_read(self) -> bool:
+        """Whether another file holds its values, none of which shares a byte with others."""
+        return self.is_external and not self.is_edited and self.stored_bytes == self.size * self.dtype.itemsize
 
     def load(self) -> Array:
         """Return the values."""
@@ -78,64 +86,46 @@ class LazyTensor:
             return np.array([bytes(text) for text in self.proto.string_data], object).reshape(self.shape)
         if not self.is_external:
             return numpy_helper.to_array(self.proto)
-        path, offset = self._place()
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
-        length = self.stored_bytes
-        if path.stat().st_size < offset + length:
-            raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
-        if self.size == 0:
-            return np.zeros(self.shape, dtype)
-        if length < self.size:  # several elements in a byte
-            raw = np.fromfile(path, dtype=np.uint8, count=length, offset=offset).tobytes()
-            return numpy_helper.to_array(TensorProto(dims=self.shape, data_type=self.elem_type, raw_data=raw))
-        # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
-        return np.fromfile(path, dtype=dtype, count=self.size, offset=offset).reshape(self.shape)
+        if self._lies_as_read:
+            # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
+            return next(self._read(self.dtype, self.size), np.zeros(0, self.dtype)).reshape(self.shape)
+        raw = b"".join(part.tobytes() for part in self._read(np.dtype(np.uint8), _COPY_BYTES))
+        return numpy_helper.to_array(TensorProto(dims=self.shape, data_type=self.elem_type, raw_data=raw))
 
     def mapped(self) -> Array:
         """Return the values, read-only; of external data only the pages that are touched are read.
 
         For one who reads a few rows of a large table, and forgets it soon: see :meth:`load`.
         """
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
-        if not self.is_external or not self.size or self.stored_bytes != self.size * dtype.itemsize:
+        if not self._lies_as_read or not self.size:
             return self.load()
         path, offset = self._place()
-        if offset % dtype.itemsize:  # kernels want aligned values
+        # Kernels want aligned values; of a file that is too short, `load` says so.
+        if offset % self.dtype.itemsize or path.stat().st_size < offset + self.stored_bytes:
             return self.load()
-        if path.stat().st_size < offset + self.stored_bytes:
-            raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
-        return np.memmap(path, dtype, "r", offset, self.shape)
+        return np.memmap(path, self.dtype, "r", offset, self.shape)
 
     def pieces(self, elements: int) -> Iterator[Array]:
         """Yield the values in order, flat, so many at a time; external data are read piece by piece."""
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
-        if not self.is_external or self.stored_bytes != self.size * dtype.itemsize:
-            values = self.load().reshape(-1)
-            yield from (values[start : start + elements] for start in range(0, values.size, elements))
-            return
-        path, offset = self._place()
-        left = self.size
-        with path.open("rb") as file:
-            file.seek(offset)
-            while left > 0:
-                values = np.fromfile(file, dtype, min(left, elements))
-                if not values.size:
-                    raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
-                left -= values.size
-                yield values
+        return self._read(self.dtype, elements) if self._lies_as_read else cut(self.load(), elements)
 
     def copy_to(self, target: IO[bytes]) -> None:
         """Append the raw payload to an open file without holding it in memory; for external tensors."""
+        if self.is_edited:
+            write_bytes(self.load(), target)
+            return
+        for part in self._read(np.dtype(np.uint8), _COPY_BYTES):
+            target.write(part.data)
+
+    def _read(self, dtype: np.dtype[Any], most: int) -> Iterator[Array]:
+        """Yield what lies in the external file, as so many numbers of a type at a time."""
         path, offset = self._place()
-        left = self.stored_bytes
-        with path.open("rb") as source:
-            source.seek(offset)
-            while left > 0:
-                part = source.read(min(left, _COPY_BYTES))
-                if not part:
-                    raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
-                target.write(part)
-                left -= len(part)
+        count = self.stored_bytes // dtype.itemsize
+        for start in range(0, count, most):
+            values = np.fromfile(path, dtype, min(most, count - start), offset=offset + start * dtype.itemsize)
+            if len(values) < min(most, count - start):
+                raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
+            yield values
 
     def _place(self) -> tuple[Path, int]:
         """Return the external file and the offset in it."""
@@ -163,35 +153,13 @@ def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class ComputedTensor(LazyTensor):
-    """A weight that no file of the model holds as it is; :meth:`load` makes its values."""
-
-    @property
-    def is_edited(self) -> bool:
-        """It is."""
-        return True
-
-    def mapped(self) -> Array:
-        """Return the values, all in memory."""
-        return self.load()
-
-    def pieces(self, elements: int) -> Iterator[Array]:
-        """Yield the values in order, flat, so many at a time."""
-        values = self.load().reshape(-1)
-        yield from (values[start : start + elements] for start in range(0, values.size, elements))
-
-    def copy_to(self, target: IO[bytes]) -> None:
-        """Append the values to an open file."""
-        target.write(np.ascontiguousarray(self.load()).reshape(-1).view(np.uint8).data)  # says why it fails, if it does
-
-
-@dataclass(frozen=True)
-class DerivedTensor(ComputedTensor):
+class DerivedTensor(LazyTensor):
     """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
 
     Its proto says where the source lies, if in a file of the model, and has the shape and the type of the result.
     """
 
+    is_edited: ClassVar[bool] = True
     compute: Callable[[Array], Array] = field(kw_only=True)  # takes the source's values
     source: LazyTensor = field(kw_only=True)  # A weight with external data
 
@@ -216,6 +184,73 @@ class DerivedTensor(ComputedTensor):
 Weight = LazyTensor | Array
 
 
+#: Smaller weights stay in memory.
+_KEPT_BYTES = 1 << 20
+
+
+class Scratch:
+    """A temporary file without a name, which is gone with the process."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115, it lives as long as the weights in it
+        self._lock = Lock()
+
+    def keep(self, values: Array) -> Weight:
+        """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
+        if values.nbytes < _KEPT_BYTES or bits_per_element(values.dtype) < 8 or values.dtype.hasobject:
+            return values
+        proto = TensorProto(
+            dims=values.shape, data_type=elem_type_of(values), data_location=TensorProto.EXTERNAL, name="scratch"
+        )
+        try:
+            with self._lock:
+                offset = self._file.seek(0, 2)
+                write_bytes(values, self._file)
+        except OSError as error:
+            raise ModelSaveError(
+                f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
+                "set TMPDIR to one with more room"
+            ) from None
+        return KeptTensor(proto, scratch=self, offset=offset)
+
+    def read(self, offset: int, into: Array) -> None:
+        """Fill an array with what lies at an offset."""
+        with self._lock:
+            self._file.seek(offset)
+            self._file.readinto(into.reshape(-1).view(np.uint8).data)
+
+
+@dataclass(frozen=True)
+class KeptTensor(LazyTensor):
+    """An edited weight in a :class:`Scratch`."""
+
+    is_edited: ClassVar[bool] = True
+    scratch: Scratch = field(kw_only=True)
+    offset: int = field(kw_only=True)
+
+    def load(self) -> Array:
+        """Return the values."""
+        values = np.empty(self.shape, self.dtype)
+        self.scratch.read(self.offset, values)
+        return values
+
+
+def cut(values: Array, elements: int) -> Iterator[Array]:
+    """Yield an array in order, flat, so many elements at a time."""
+    flat = values.reshape(-1)
+    return (flat[start : start + elements] for start in range(0, flat.size, elements))
+
+
+def write_bytes(values: Array, target: IO[bytes]) -> None:
+    """Append an array to an open file; not by `tofile`, which does not say why it fails."""
+    target.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+
+
+def pieces_of(weight: Weight, elements: int) -> Iterator[Array]:
+    """Yield the values of a weight in order, flat, so many at a time."""
+    return weight.pieces(elements) if isinstance(weight, LazyTensor) else cut(weight, elements)
+
+
 def constant_value(node: NodeProto) -> Weight | None:
     """Return the numbers that a Constant holds; None for other nodes, and for texts."""
     if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS or len(node.attribute) != 1:
@@ -233,6 +268,13 @@ def constant_value(node: NodeProto) -> Weight | None:
 def type_of(weight: Weight) -> int:
     """Return the ONNX element type of a weight without reading it."""
     return weight.elem_type if isinstance(weight, LazyTensor) else elem_type_of(weight)
+
+
+def proto_of(name: str, weight: Weight) -> TensorProto:
+    """Return a weight as protobuf: the message of the model where that holds it under this name."""
+    if isinstance(weight, LazyTensor) and not (weight.is_external or weight.is_edited) and weight.proto.name == name:
+        return weight.proto
+    return to_proto(name, loaded(weight))
 
 
 def loaded(weight: Weight) -> Array:
@@ -272,6 +314,11 @@ def bits_per_element(dtype: np.dtype[np.generic]) -> int:
 def is_float(elem_type: int) -> bool:
     """Whether an ONNX element type is one of the float types that weights have."""
     return elem_type in FLOAT_TYPES
+
+
+def type_in_onnxruntime(text: str) -> int:
+    """Return the ONNX element type that onnxruntime calls ``tensor(...)``; 0 for what is no tensor."""
+    return int(getattr(TensorProto, text.removeprefix("tensor(").removesuffix(")").upper(), 0))
 
 
 def to_proto(name: str, values: Array) -> TensorProto:

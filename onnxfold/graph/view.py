@@ -8,10 +8,9 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
-from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
-from onnxfold.graph.tensors import Array, Shape, TensorType, Weight, is_float, loaded, type_of
+from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
 _IR_WITHOUT_LISTED_WEIGHTS = 4

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfold.config import checks
 from onnxfold.errors import (
@@ -24,6 +24,7 @@ from onnxfold.errors import (
 )
 from onnxfold.graph.files.well_formed import WiringError, model_problem, node_label, payload_fits, sort_nodes
 from onnxfold.graph.inlining import require_inlinable
+from onnxfold.graph.nodes import all_nodes
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -157,13 +158,9 @@ def _check(proto: ModelProto, label: str) -> None:
 
 
 def _to_view(proto: ModelProto, base_dir: Path | None, label: str) -> GraphView:
-    skeleton = ModelProto()
-    for field, _ in proto.ListFields():
-        if field.name != "graph":
-            _copy_field(proto, skeleton, field.name)
-    for field, _ in proto.graph.ListFields():
-        if field.name != "initializer":
-            _copy_field(proto.graph, skeleton.graph, field.name)
+    skeleton = ModelProto(**{field.name: value for field, value in proto.ListFields() if field.name != "graph"})
+    parts = {field.name: value for field, value in proto.graph.ListFields() if field.name != "initializer"}
+    skeleton.graph.CopyFrom(GraphProto(**parts))
     weights = {}
     folder = base_dir or Path()
     stamps = {place: stamp_of(folder / place) for place in set(locations(proto.graph.initializer))}
@@ -188,27 +185,14 @@ def _to_view(proto: ModelProto, base_dir: Path | None, label: str) -> GraphView:
 
 def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, label: str) -> None:
     """Read the external data of tensors outside of the main graph's initializers: the model may move."""
-    for node in nodes:
+    for node in all_nodes(nodes):
         for attr in node.attribute:
-            tensors = [*([attr.t] if attr.HasField("t") else ()), *attr.tensors]
-            for graph in (attr.g, *attr.graphs):
-                tensors += graph.initializer
-                _read_inner_payloads(graph.node, base_dir, label)
-            for tensor in tensors:
+            inner = (tensor for graph in (attr.g, *attr.graphs) for tensor in graph.initializer)
+            for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors, *inner):
                 if not payload_fits(LazyTensor(tensor, base_dir)):
                     raise ModelLoadError(f"{label} is broken: a tensor of {node_label(node)} does not match its shape")
                 if tensor.data_location == TensorProto.EXTERNAL:
                     tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
-
-
-def _copy_field(source: object, target: object, name: str) -> None:
-    value = getattr(source, name)
-    if isinstance(value, str | int | float | bool | bytes):
-        setattr(target, name, value)
-    elif hasattr(value, "CopyFrom"):
-        getattr(target, name).CopyFrom(value)
-    else:
-        getattr(target, name).extend(value)
 
 
 def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:

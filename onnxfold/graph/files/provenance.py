@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import onnx
 from onnx import ModelProto
 
 from onnxfold.graph.nodes import captured_names
-from onnxfold.graph.tensors import Array, LazyTensor, Weight
+from onnxfold.graph.tensors import pieces_of
 from onnxfold.graph.view import GraphView
 
 KEY = "onnxfold"
@@ -22,10 +21,8 @@ _NESTED = "previous"
 
 def add_run(model: ModelProto, run: dict[str, Any]) -> None:
     """Append a run to the entry `onnxfold` of `metadata_props`, a JSON list, oldest first."""
-    earlier: list[dict[str, Any]] = []
     kept = [prop for prop in model.metadata_props if prop.key == KEY]
-    for prop in kept:
-        earlier += runs_of(prop.value)
+    earlier = [run for prop in kept for run in runs_of(prop.value)]
     entry = kept[0] if kept else model.metadata_props.add(key=KEY)
     entry.value = json.dumps([*earlier, run], sort_keys=True)
 
@@ -79,16 +76,9 @@ def fingerprint(view: GraphView) -> str:
             continue
         weight = holder.weights[name]
         hashed.update(f"\n{name}:{holder.weight_type(name)}:{tuple(weight.shape)}:".encode())
-        for piece in _pieces(weight):
+        for piece in pieces_of(weight, _PIECE):
             if piece.dtype == object:  # texts
                 hashed.update(repr(piece.tolist()).encode())
             else:
                 hashed.update(np.ascontiguousarray(piece).view(np.uint8).data)
     return hashed.hexdigest()
-
-
-def _pieces(weight: Weight) -> Iterator[Array]:
-    if isinstance(weight, LazyTensor):
-        yield from weight.pieces(_PIECE)
-    else:
-        yield np.asarray(weight).reshape(-1)

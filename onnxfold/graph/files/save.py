@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
@@ -15,7 +14,7 @@ from onnxfold.files.locks import folder_lock
 from onnxfold.files.parts import part_file
 from onnxfold.graph.files.model_files import lazy_files
 from onnxfold.graph.files.weight_file import MARK, data_path, drop_orphans, place_weights
-from onnxfold.graph.tensors import LazyTensor, bits_per_element, to_proto
+from onnxfold.graph.tensors import LazyTensor, bits_per_element, loaded, proto_of, to_proto, write_bytes
 from onnxfold.graph.view import GraphView
 
 #: Protobuf cannot hold more in one message.
@@ -51,8 +50,7 @@ def to_model(view: GraphView) -> ModelProto:
         raise UnsupportedModelError("the model exceeds 2 GB, more than one ModelProto can hold: save it to a path")
     model = ModelProto()
     model.CopyFrom(view.model)
-    for name in view.weights:
-        model.graph.initializer.append(_proto(view, name))
+    model.graph.initializer.extend(proto_of(name, weight) for name, weight in view.weights.items())
     return model
 
 
@@ -113,10 +111,10 @@ def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int
         weight = view.weights[name]
         if isinstance(weight, LazyTensor) and weight.is_external:
             weight.copy_to(data)
-        elif bits_per_element(view.weight(name).dtype) < 8:
-            data.write(to_proto(name, view.weight(name)).raw_data)
-        else:  # not `tofile`, which does not say why it fails
-            data.write(np.ascontiguousarray(view.weight(name)).reshape(-1).view(np.uint8).data)
+        elif bits_per_element((values := loaded(weight)).dtype) < 8:
+            data.write(to_proto(name, values).raw_data)
+        else:
+            write_bytes(values, data)
         written[name] = (offset, data.tell() - offset)
     data.write(MARK)
     return written
@@ -128,7 +126,7 @@ def _with_external(view: GraphView, written: Mapping[str, tuple[int, int]], loca
     model.CopyFrom(view.model)
     for name, weight in view.weights.items():
         if name not in written:
-            model.graph.initializer.append(_proto(view, name))
+            model.graph.initializer.append(proto_of(name, weight))
             continue
         tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
         tensor.data_location = TensorProto.EXTERNAL
@@ -138,25 +136,18 @@ def _with_external(view: GraphView, written: Mapping[str, tuple[int, int]], loca
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _proto(view: GraphView, name: str) -> TensorProto:
-    value = view.weights[name]
-    if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
-        return value.proto
-    return to_proto(name, view.weight(name))
-
-
 def _field(size: int) -> int:
     """Return the bytes of a message of this size inside another message: a tag, the length as a varint, and itself."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 
 def _proto_bytes(view: GraphView, name: str) -> int:
-    """Return the size of :func:`_proto`, without reading weights that it would have to read or to copy."""
+    """Return the size of :func:`proto_of`, without reading weights that it would have to read or to copy."""
     value, kind = view.weights[name], view.weight_type(name)
-    if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
-        return int(value.proto.ByteSize())
-    if bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(kind)) < 8 or kind == TensorProto.STRING:
-        return int(_proto(view, name).ByteSize())
+    is_there = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
+    packs = bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(kind)) < 8 or kind == TensorProto.STRING
+    if is_there or packs:
+        return int(proto_of(name, value).ByteSize())
     head = TensorProto(name=name, dims=value.shape, data_type=kind)
     return int(head.ByteSize()) + _field(_bytes(view, name))
 

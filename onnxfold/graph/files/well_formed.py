@@ -10,19 +10,18 @@ that is refused here, and onnx's checker most of it. Time and memory grow linear
 """
 
 import re
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from graphlib import CycleError
+from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from math import prod
 
-import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxfold.graph.inlining import calls_in_order
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, subgraphs
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
 from onnxfold.printable import shortened
 
@@ -124,46 +123,30 @@ def _writers(nodes: Sequence[NodeProto], writers: dict[str, int], around: tuple[
 
 def _order(nodes: Sequence[NodeProto], needs: list[list[int]]) -> list[int]:
     """Return an order in which nodes can run; of those that can run the one that stands first comes first."""
-    readers: list[list[int]] = [[] for _ in nodes]
-    waits = [len(need) for need in needs]
-    for i, need in enumerate(needs):
-        for writer in need:
-            readers[writer].append(i)
-    ready = [i for i, count in enumerate(waits) if not count]
+    sorter = TopologicalSorter(dict(enumerate(needs)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise WiringError(_cycle([nodes[i] for i in error.args[1][1:]])) from None
+    ready, order = list(sorter.get_ready()), []
     heapify(ready)
-    order = []
     while ready:
         order.append(heappop(ready))
-        for reader in readers[order[-1]]:
-            waits[reader] -= 1
-            if not waits[reader]:
-                heappush(ready, reader)
-    if len(order) < len(nodes):
-        raise WiringError(_cycle(nodes, needs, set(range(len(nodes))) - set(order)))
+        sorter.done(order[-1])
+        for reader in sorter.get_ready():
+            heappush(ready, reader)
     return order
 
 
-def _cycle(nodes: Sequence[NodeProto], needs: list[list[int]], stuck: set[int]) -> str:
-    """Return a cycle in words: every node that is stuck waits for one that is."""
-    place: dict[int, int] = {}
-    at = min(stuck)
-    while at not in place:
-        place[at] = len(place)
-        at = next(writer for writer in needs[at] if writer in stuck)
-    cycle = [i for i in place if place[i] >= place[at]][::-1]
-    if len(cycle) == 1:
-        return f"{node_label(nodes[at])} reads its own output: a cycle"
-    dots = ", ..." if len(cycle) > _NAMED else ""
-    return f"a cycle: {', '.join(node_label(nodes[i]) for i in cycle[:_NAMED])}{dots} need each other's outputs"
+def _cycle(nodes: Sequence[NodeProto]) -> str:
+    if len(nodes) == 1:
+        return f"{node_label(nodes[0])} reads its own output: a cycle"
+    dots = ", ..." if len(nodes) > _NAMED else ""
+    return f"a cycle: {', '.join(map(node_label, nodes[:_NAMED]))}{dots} need each other's outputs"
 
 
 def _repeated(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 #: Operators that slide a weight over their input: which input it is.
@@ -264,14 +247,9 @@ def _equation_problem(node: NodeProto) -> str:
 
 def _reference_problem(nodes: Iterable[NodeProto]) -> str:
     """Return which node outside of functions takes an attribute from a function's call."""
-    for node in nodes:
-        for attr in node.attribute:
-            if attr.ref_attr_name:
-                return f"{node_label(node)} takes its '{attr.name}' from a function's call, and is not in a function"
-        for body in subgraphs(node):
-            problem = _reference_problem(body.node)
-            if problem:
-                return problem
+    borrowed = ((node, attr.name) for node in all_nodes(nodes) for attr in node.attribute if attr.ref_attr_name)
+    for node, name in borrowed:
+        return f"{node_label(node)} takes its '{name}' from a function's call, and is not in a function"
     return ""
 
 
@@ -282,7 +260,7 @@ def payload_fits(weight: LazyTensor) -> bool:
     if any(d < 0 for d in proto.dims) or prod(max(d, 1) for d in proto.dims) > _MOST_ELEMENTS:
         return False
     try:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))
+        dtype = weight.dtype
         field = helper.tensor_dtype_to_field(proto.data_type)
     except KeyError:
         return False

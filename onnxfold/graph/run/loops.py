@@ -12,14 +12,14 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 
+import numpy as np
 import onnxruntime as ort
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto
 
 from onnxfold.errors import EndlessRunError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
-from onnxfold.graph.tensors import Array, LazyTensor
+from onnxfold.graph.tensors import LazyTensor, Weight, constant_value, loaded
 from onnxfold.graph.view import GraphView
 
 #: Most seconds of one run of a network, or of a node, that holds a Loop without a trip count.
@@ -90,7 +90,7 @@ def _open_loops(
             continue
         for body in subgraphs(node):
             yield from _open_loops(view, body.node, known | _numbers(body), certain=False)
-        value = _value(view, known, node.input[0]) if node.op_type == "Identity" else _constant(node)
+        value = _value(view, known, node.input[0]) if node.op_type == "Identity" else _number(constant_value(node))
         if value is not None:
             known[node.output[0]] = value
 
@@ -112,27 +112,16 @@ def _value(view: GraphView | None, known: Mapping[str, int], name: str) -> int |
     if name in known or view is None:
         return known.get(name)
     holder = view.holder(name)
-    if holder is None or holder.weight_size(name) != 1:
-        return None
-    return _number(holder.weight(name))
+    return None if holder is None else _number(holder.weights[name])
 
 
-def _number(values: Array) -> int | None:
-    return int(values.reshape(-1)[0]) if values.size == 1 and values.dtype.kind in "biu" else None
+def _number(weight: Weight | None) -> int | None:
+    """Return the value of a weight that is one whole number, None for others."""
+    values = loaded(weight) if weight is not None and weight.size == 1 else np.zeros(0)
+    return int(values.reshape(-1)[0]) if values.dtype.kind in "biu" else None
 
 
 def _numbers(body: GraphProto) -> dict[str, int]:
     """Return the initializers of a body that are one number."""
-    small = [t for t in body.initializer if prod(t.dims) == 1 and t.data_location != TensorProto.EXTERNAL]
-    values = {t.name: _number(numpy_helper.to_array(t)) for t in small}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _constant(node: NodeProto) -> int | None:
-    """Return the number that a Constant node holds, None for any other node."""
-    for attr in node.attribute if node.op_type == "Constant" else ():
-        if attr.name == "value" and prod(attr.t.dims) == 1:
-            return _number(LazyTensor(attr.t).load())
-        if attr.name == "value_int":
-            return int(attr.i)
-    return None
+    stored = [t for t in body.initializer if t.data_location != TensorProto.EXTERNAL]
+    return {t.name: value for t in stored if (value := _number(LazyTensor(t))) is not None}

@@ -1,14 +1,13 @@
 """Set-up of onnxruntime, and the operators that it knows."""
 
-from collections.abc import Iterable, Iterator
 from functools import cache
 
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.well_formed import node_label
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes
 from onnxfold.graph.run import runtime
 from onnxfold.machine.threads import usable_cores
 
@@ -47,17 +46,10 @@ def _operators() -> frozenset[tuple[str, str]]:
 def require_known_operators(model: ModelProto) -> None:
     """Refuse a model that onnxruntime will not load for an operator, before anything else is done with it."""
     functions = {(function.domain, function.name) for function in model.functions}
-    for node in _all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
+    for node in all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
         if (node.domain, node.op_type) not in functions and not runtime.runs(node.domain, node.op_type):
             whose = f" of the domain '{node.domain}'" if node.domain else ""
             raise UnsupportedModelError(
                 f"{node_label(node)}{whose} is an operator that onnxruntime does not have, so no result can be "
                 "checked: --no-verify folds the model by its weights alone"
             )
-
-
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    for node in nodes:
-        yield node
-        for body in subgraphs(node):
-            yield from _all_nodes(body.node)

@@ -1,13 +1,14 @@
 """Sessions that run models in onnxruntime: their inputs, and a float32 twin where kernels lack the float type."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
@@ -17,7 +18,7 @@ from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
-from onnxfold.graph.tensors import FLOAT_TYPES, Array, Shape
+from onnxfold.graph.tensors import FLOAT_TYPES, Array, Shape, bits_per_element, type_in_onnxruntime
 from onnxfold.graph.view import GraphView
 
 _OTHER_FLOATS = FLOAT_TYPES - {TensorProto.FLOAT}
@@ -97,22 +98,6 @@ Feeds = Mapping[str, Array]
 #: Readers of a tensor from which on onnxruntime's optimiser takes longer than what it saves.
 _MANY_READERS = 1000
 
-#: onnxruntime's names of input types.
-_DTYPES = {
-    "tensor(float)": np.float32,
-    "tensor(double)": np.float64,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(int16)": np.int16,
-    "tensor(int8)": np.int8,
-    "tensor(uint8)": np.uint8,
-    "tensor(uint16)": np.uint16,
-    "tensor(uint32)": np.uint32,
-    "tensor(uint64)": np.uint64,
-    "tensor(bool)": np.bool_,
-}
-
 
 @dataclass(frozen=True)
 class InputInfo:
@@ -146,18 +131,10 @@ class Session:
         self._sizes = _Sizes(counted)
         self._loop = None if counted is None else open_loop(counted)
         self._sizes.require({})  # onnxruntime computes constants while it loads
-        self.is_twin = False
         try:
-            self._session = _open(model, options)
+            self._session, self.is_twin = _open(model, options)
         except Exception as error:  # onnxruntime's exception classes are not public
-            twin = _twin(model)
-            if twin is None:
-                raise VerificationError(f"onnxruntime does not load the model: {one_line(error)}") from None
-            try:
-                self._session = _open(twin, options)
-            except Exception as second:
-                raise VerificationError(f"onnxruntime does not load the model: {one_line(second)}") from None
-            self.is_twin = True
+            raise VerificationError(f"onnxruntime does not load the model: {one_line(error)}") from None
         #: The outputs that a run returns; some of them may be left out.
         self.output_names = [o.name for o in self._session.get_outputs()]
         self._shapes = {
@@ -175,9 +152,11 @@ class Session:
         """The inputs in order."""
         infos = []
         for info in self._session.get_inputs():
-            if info.type not in _DTYPES:
+            kind = type_in_onnxruntime(info.type)
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind)) if kind else np.dtype(object)
+            if dtype.kind not in "biuf" or bits_per_element(dtype) < 8:
                 raise VerificationError(f"input '{info.name}' has the type {info.type}, which onnxfold cannot feed")
-            infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), self._shapes[info.name]))
+            infos.append(InputInfo(info.name, dtype, self._shapes[info.name]))
         return infos
 
     def require(self, feeds: Feeds) -> None:
@@ -267,17 +246,18 @@ def _view(model: str | Path | ModelProto) -> GraphView | None:
         return None
 
 
-def _open(model: str | Path | ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:
+def _open(model: str | Path | ModelProto, options: ort.SessionOptions) -> tuple[ort.InferenceSession, bool]:
+    """Return a session, and whether it is one of the model's float32 twin."""
     source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
-    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def _twin(model: str | Path | ModelProto) -> ModelProto | None:
     try:
-        proto = model if isinstance(model, ModelProto) else onnx.load(str(model))
-    except Exception:  # unreadable: the first error tells
-        return None
-    return float32_twin(proto) if has_other_floats(proto) else None
+        return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"]), False
+    except Exception:
+        proto = model
+        with suppress(Exception):  # unreadable: the first error tells
+            proto = model if isinstance(model, ModelProto) else onnx.load(str(model))
+        if not isinstance(proto, ModelProto) or not has_other_floats(proto):
+            raise
+        return _open(float32_twin(proto), options)[0], True
 
 
 def fixed_batch(shapes: Iterable[Shape | None]) -> int | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from onnx import GraphProto, NodeProto, helper
+import numpy as np
+from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import captured_names, subgraphs
+from onnxfold.graph.nodes import all_nodes, captured_names
 from onnxfold.graph.tensors import Array, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -39,30 +40,29 @@ class Footprint:
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
         types = view.types_for({**closed, **view.input_shapes, **shapes})
-        sizes: dict[str, int] = {}
-        for name in view.input_names:
-            sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
-        outputs, sampled = set() if walked else set(view.output_names), _sampled_tensors(view)
-        nodes = view.nodes
-        last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
-        unknown, live = "", _Live(sum(sizes.values()))
-        for i, node in enumerate(nodes[: _last_layer(view, types, sampled)] if walked else nodes):
-            read = [name for name in _reads(node) if name in sizes]
+        sizes = {name: tensor_bytes(types.get(name), open_dimension=1) or 0 for name in view.input_names}
+        sampled, unknown = _sampled_tensors(view), ""
+        # The numbers of the nodes that write tensors, and of those that read them last.
+        written = dict.fromkeys(sizes, 0)
+        read = {name: i for i, node in enumerate(view.nodes) for name in _reads(node)}
+        read |= {} if walked else dict.fromkeys(view.output_names, len(view.nodes))
+        nodes = view.nodes[: _last_layer(view, types, sampled)] if walked else view.nodes
+        for i, node in enumerate(nodes):
+            # Not their sum: sizes of a stream that blocks add to would double with every block.
+            largest_read = max((sizes[name] for name in _reads(node) if name in sizes), default=0)
             for name in filter(None, node.output):
                 size = tensor_bytes(types.get(name))
-                if size is None:
-                    unbounded = any(n.op_type in GROWING for n in _inner(node))
-                    unknown = unknown or (node.op_type if unbounded else "")
-                    # Not their sum: sizes of a stream that blocks add to would double with every block.
-                    size = max((sizes[n] for n in read), default=0)
-                sizes[name] = size
-                live.add(size, grows=name in sampled)
-            live.look()
-            for name in {*read, *node.output}:
-                if name in sizes and last.get(name, -1) <= i and name not in outputs:
-                    live.add(-sizes[name], grows=name in sampled)
+                if size is None and any(n.op_type in GROWING for n in all_nodes([node])):
+                    unknown = unknown or node.op_type
+                sizes[name], written[name] = largest_read if size is None else size, i
+        held = np.zeros((2, len(nodes)), np.int64)  # bytes while each node runs: constant, growing
+        for name, start in written.items():
+            # An input that nothing reads stays.
+            stop = read.get(name, start if name not in view.input_names else len(nodes))
+            held[int(name in sampled), start : max(stop, start) + 1] += sizes[name]
+        constant, growing = held.max(axis=1, initial=0).tolist()
         largest = max(sizes, key=lambda name: sizes[name], default="")
-        return cls(live.peak, live.constant_peak, live.growing_peak, largest, unknown)
+        return cls(int(held.sum(axis=0).max(initial=0)), constant, growing, largest, unknown)
 
     def require(self, what: str, times: float = 1, networks: int = 1) -> None:
         """Refuse the activations of so many networks on so many times the samples, if they take more than the limit."""
@@ -72,29 +72,6 @@ class Footprint:
     def count_fitting(self, networks: int, most: int, least: int = 1) -> int:
         """Return how many times the samples fit into a limit, in bytes; every time, `least` bytes at least are held."""
         return max(most - networks * self.constant, 0) // max(networks * self.growing, least, 1)
-
-
-@dataclass
-class _Live:
-    """Bytes that are held: of what grows with the samples, and of what is computed of weights alone."""
-
-    growing: int
-    constant: int = 0
-    peak: int = 0
-    growing_peak: int = 0
-    constant_peak: int = 0
-
-    def add(self, count: int, *, grows: bool) -> None:
-        if grows:
-            self.growing += count
-        else:
-            self.constant += count
-
-    def look(self) -> None:
-        """Note the most that was held at one time."""
-        self.peak = max(self.peak, self.growing + self.constant)
-        self.growing_peak = max(self.growing_peak, self.growing)
-        self.constant_peak = max(self.constant_peak, self.constant)
 
 
 def _sampled_tensors(view: GraphView) -> set[str]:
@@ -140,15 +117,3 @@ def tensor_bytes(kind: TensorType | None, open_dimension: int | None = None) -> 
 
 def _reads(node: NodeProto) -> list[str]:
     return [name for name in dict.fromkeys([*node.input, *captured_names(node)]) if name]
-
-
-def _inner(node: NodeProto) -> Iterator[NodeProto]:
-    """Yield a node and those of its bodies."""
-    yield node
-    for body in subgraphs(node):
-        yield from _nodes(body)
-
-
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield from _inner(node)

@@ -18,7 +18,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.tensors import Array, TensorType, to_proto
+from onnxfold.graph.tensors import Array, TensorType, to_proto, type_in_onnxruntime
 
 
 def summands(name: str, names: Iterable[str]) -> list[str]:
@@ -37,13 +37,6 @@ _SIZES = ((24, 8, 40, 16), (2, 1, 4, 3))
 #: Arrays larger than this are not made to run a node.
 _MOST_ELEMENTS = 1 << 24
 _OPEN = "onnxfold_open_dimension"
-
-_ELEMENT_TYPES = {
-    "float": TensorProto.FLOAT, "double": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16, "int64": TensorProto.INT64, "int32": TensorProto.INT32,
-    "int16": TensorProto.INT16, "int8": TensorProto.INT8, "uint64": TensorProto.UINT64, "uint32": TensorProto.UINT32,
-    "uint16": TensorProto.UINT16, "uint8": TensorProto.UINT8, "bool": TensorProto.BOOL, "string": TensorProto.STRING,
-}  # fmt: skip
 
 
 def result_types(
@@ -95,9 +88,8 @@ def _session_types(
 
 
 def _read_output(output: ort.NodeArg) -> TensorType | None:
-    if not output.shape:  # a scalar, or nothing is known of it
-        return None
-    return _tensor_type(_ELEMENT_TYPES.get(output.type.removeprefix("tensor(").removesuffix(")"), 0), output.shape)
+    # What has no dimensions is a scalar, or nothing is known of it.
+    return _tensor_type(type_in_onnxruntime(output.type), output.shape) if output.shape else None
 
 
 def _sizes_or_symbols(kind: TensorType) -> list[int | str]:
