@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.kernels import CORETYPES, distinct_kernels, probe
-from onnxfold.channels.registry import all_rules
+from onnxfold.channels.context import all_rules
 from testing.random_graphs.check import Outcome, check
 
 #: Seconds after which a graph counts as hanging.

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from benchmarks.export.conformance import render as render_tflite_ops
-from onnxfold.channels.registry import ChannelRule, all_rules, channel_rule
+from onnxfold.channels.context import ChannelRule, all_rules, channel_rule
 from onnxfold.cli import cli
 from onnxfold.config import OPTIONS, FoldConfig
 from onnxfold.config.option import GROUPS

@@ -90,7 +90,10 @@ class Rewrite(Pass):
         for node in view.nodes:
             for pattern in [p for p in self.patterns if p.fits(node)]:
                 try:
-                    match, nodes = self._try(view, node, pattern, made)
+                    match = find_match(view, node, pattern, shared=self.shared)
+                    if any(node_key(n) in made for n in match.nodes):
+                        raise Mismatch("a part of it is rewritten already")  # noqa: TRY301
+                    nodes = self.replace(view, match)
                 except Mismatch as reason:
                     reasons[node_key(node)] = str(reason)
                     continue
@@ -104,14 +107,6 @@ class Rewrite(Pass):
             if node.output[0] not in view.output_names and all(reader in made for reader in readers):
                 made[key] = []
         return PassResult(view.expand(made), reasons=reasons)
-
-    def _try(
-        self, view: GraphView, node: NodeProto, pattern: Op, made: Mapping[str, list[NodeProto]]
-    ) -> tuple[Match, list[NodeProto]]:
-        match = find_match(view, node, pattern, shared=self.shared)
-        if any(node_key(n) in made for n in match.nodes):
-            raise Mismatch("a part of it is rewritten already")
-        return match, self.replace(view, match)
 
 
 def _spread(nodes: list[NodeProto], places: int) -> list[list[NodeProto]]:

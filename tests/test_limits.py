@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
 from onnxfold.graph.files.load import load
-from onnxfold.graph.inlining import inline_calls, require_inlinable
+from onnxfold.graph.files.well_formed import inline_calls, require_inlinable
 from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.inputs.images.synthetic import synthetic_inputs

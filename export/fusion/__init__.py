@@ -8,8 +8,7 @@ from onnxfold.export.fusion.write_old_operators import WriteOldOperators
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
-from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes
-from onnxfold.passes.normalize.splits import SequencesToSplit, WriteSplitSizes
+from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
 from onnxfold.passes.views.reshapes import ShufflesToGather
 

@@ -6,7 +6,7 @@ their width (:class:`Block`), and which attributes or shape inputs count
 channels (:class:`Count`) or number them (:class:`Select`).
 
 What an operator computes (:data:`Computation`), in the detail that merges, repairs and budgets need, it may declare
-beside its links (`computes` in :func:`~onnxfold.channels.registry.channel_rule`). That holds whether or not the
+beside its links (`computes` in :func:`~onnxfold.channels.context.channel_rule`). That holds whether or not the
 channels of a node can be followed, and is read from attributes and constants alone.
 """
 
@@ -113,16 +113,6 @@ class Repeat:
     blocks: int
     node: str
 
-    @property
-    def link(self) -> Link:
-        """The link that holds where the channels of `source` may go."""
-        return Link(self.source, self.result, self.source_positions, self.result_positions)
-
-    @property
-    def equal_blocks(self) -> EqualBlocks:
-        """The equal blocks that hold where they must stay."""
-        return EqualBlocks(self.result, self.blocks, self.node)
-
 
 @dataclass(frozen=True)
 class Apart:
@@ -150,25 +140,20 @@ class Rotatable:
 
 @dataclass(frozen=True)
 class Norm:
-    """The node divides the sum of `sources` by its length along an axis, and scales every channel of the `result`.
+    """The node divides the sum of `sources` by its length along an axis, and scales every channel of its result.
 
     Beside this, a rule blocks these axes. Where they hold all channels of a stream that may be rotated, the blocks are
     lifted: an orthonormal basis leaves lengths as they are, and scales go into what reads the result.
     """
 
     sources: tuple[Axis, ...]  # the axis of everything that is added up, and of the sum where it is a result, too
-    result: Axis  # the same axis of the result
+    axis: Axis  # the same axis of the result
     node: str  # first output of the node
     scale: Axis  # the axis of a weight with a factor per channel
     shift: Axis | None = None  # likewise, of what is added to the result
     bias: Axis | None = None  # likewise, of what is added to the sources
     centred: bool = False  # whether the mean over the axis is subtracted first
     width: int = 0  # length of the axis
-
-    @property
-    def axis(self) -> Axis:
-        """The axis of the result."""
-        return self.result
 
 
 @dataclass(frozen=True)

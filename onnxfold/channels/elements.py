@@ -1,6 +1,6 @@
 """Positions of axes as numbered elements, united by links into units."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,12 +19,11 @@ _BYTES_PER_POSITION = 100
 class Elements:
     """Numbers every position of every axis and unites linked ones."""
 
-    def __init__(self, view: GraphView, declarations: Iterable[Declaration]) -> None:
+    def __init__(self, view: GraphView, declarations: Sequence[Declaration]) -> None:
         self.axes: list[Axis] = []
         self.offset: dict[Axis, int] = {}
         self.widths: list[int] = []
         total = 0
-        links = [d for d in declarations if isinstance(d, Link)]
         for axis in dict.fromkeys(a for d in declarations for a in _axes_of(d)):
             size = (view.shape(axis.tensor) or ())[axis.axis]
             if size and size <= MAX_WIDTH:
@@ -33,8 +32,7 @@ class Elements:
                 self.widths.append(size * axis.blocks)
                 total += size * axis.blocks
         memory.require(total * _BYTES_PER_POSITION, f"an analysis of axes with {total:,} positions")
-        links = [d for d in links if d.a in self.offset and d.b in self.offset]
-        self.links = links
+        links = [d for d in declarations if isinstance(d, Link) and d.a in self.offset and d.b in self.offset]
         self.edge_a = _concatenate([d.a_positions + self.offset[d.a] for d in links])
         self.edge_b = _concatenate([d.b_positions + self.offset[d.b] for d in links])
         self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])

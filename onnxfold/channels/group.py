@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select, Tie, Use
-from onnxfold.graph.axes import put_rows, scale_rows, take_rows
+from onnxfold.graph.axes import put_rows, take_rows
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
@@ -157,17 +157,15 @@ class FoldGroup:
 
     def by_node(self, role: Role) -> Mapping[str, Sequence[Member]]:
         """Return the members of one role by the first output of the nodes that use them."""
-        if role not in self._by_node:
-            members: dict[str, list[Member]] = {}
-            for member in self.with_role(role):
-                for use in member.uses:
-                    members.setdefault(use.node, []).append(member)
-            self._by_node[role] = members
         return self._by_node[role]
 
     @cached_property
     def _by_node(self) -> dict[Role, dict[str, list[Member]]]:
-        return {}
+        by_node: dict[Role, dict[str, list[Member]]] = {role: {} for role in Role}
+        for member in self.members:
+            for use in member.uses:
+                by_node[member.role].setdefault(use.node, []).append(member)
+        return by_node
 
     def matches(self, glob: str) -> bool:
         """Whether the group's name or one of its producing nodes matches a glob or equals it literally."""
@@ -209,15 +207,11 @@ def _settle_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
     holders = {axis: [group for group in groups if axis in group.tensors] for axis in tie.axes}
     first = next((holding[0] for holding in holders.values() if holding), None)
     for axis, holding in holders.items():
-        if first is None or len(holding) != 1 or not _is_like(holding[0], first, axis):
+        # All groups can take the same widths, and each of their channels has one place on the axis.
+        is_alone = first is not None and len(holding) == 1 and holding[0].tensors[axis].shape[1] == 1
+        if not is_alone or len({(group.size, group.block_count) for group in (*holding, first) if group}) > 1:
             return replace(tie, reason=f"it must stay as long as the same axis of '{axis.tensor}', which cannot change")
     return tie
-
-
-def _is_like(group: FoldGroup, first: FoldGroup, axis: Axis) -> bool:
-    """Whether a group can take the widths of the first one, and each of its channels has one place on the axis."""
-    same = group.size == first.size and group.block_count == first.block_count
-    return same and group.tensors[axis].shape[1] == 1
 
 
 def rows_of(view: GraphView, member: Member) -> Array:
@@ -252,8 +246,6 @@ def set_per_unit(view: GraphView, member: Member, values: Array) -> None:
 
 def scale_units(view: GraphView, member: Member, factor: Array) -> None:
     """Multiply the rows of units by factors of shape (n_units, r)."""
-    if factor.shape[1] > 1:
-        put_rows_of(view, member, rows_of(view, member) * factor[:, :, None])
-        return
-    values, axis = view.weight(member.axis.tensor), member.axis
-    view.set_weight(axis.tensor, scale_rows(values, axis.axis, axis.blocks, member.positions, factor[:, 0]))
+    rows = rows_of(view, member)
+    factor = factor.astype(rows.dtype) if factor.shape[1] == 1 else factor
+    put_rows_of(view, member, rows * factor[:, :, None])

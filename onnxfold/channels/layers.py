@@ -12,10 +12,9 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels import rules  # noqa: F401  (registers the rules)
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import NodeContext, Result, find_rule
 from onnxfold.channels.declarations import Axis, BatchNorm, Computation, Linear, Role, Shift
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.registry import Result, find_rule
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.view import GraphView
@@ -177,11 +176,9 @@ def is_rescalable(view: GraphView, layer: Layer) -> bool:
 class GroupLayer:
     """A layer whose output channels belong to a group."""
 
-    node: NodeProto  # the operator that holds the rows
     rows: Member  # its weight's axis in the group
     bias: Member | None
-    output: str  # the tensor after the bias has been added
-    #: The BatchNormalization that is the only reader of `output`, if there is one, nobody else uses the weight or the
+    #: The BatchNormalization that is the only reader of its result, if there is one, nobody else uses the weight or the
     #: bias, and the bias is one number per row: rows and statistics may then be rescaled against each other.
     normalization: NodeProto | None
 
@@ -193,18 +190,15 @@ def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
         for use in member.uses:
             node = view.producer(use.node)
             layer = layer_of(view, node) if node is not None else None
-            if layer is not None:
-                layers.append(_in_group(view, group, layer, member))
+            if layer is None:
+                continue
+            biases = group.by_node(Role.BIAS).get(node_key(layer.last), ())
+            bias = next((m for m in biases if m.axis.tensor == layer.bias), None)
+            reader = only_reader(view, layer.output)
+            if not _may_rescale(view, layer, member, bias) or not _normalizes(view, group, reader, member):
+                reader = None
+            layers.append(GroupLayer(member, bias, reader))
     return layers
-
-
-def _in_group(view: GraphView, group: FoldGroup, layer: Layer, rows: Member) -> GroupLayer:
-    biases = group.by_node(Role.BIAS).get(node_key(layer.last), ())
-    bias = next((m for m in biases if m.axis.tensor == layer.bias), None)
-    reader = only_reader(view, layer.output)
-    if not _may_rescale(view, layer, rows, bias) or not _normalizes(view, group, reader, rows):
-        reader = None
-    return GroupLayer(layer.node, rows, bias, layer.output, reader)
 
 
 def _may_rescale(view: GraphView, layer: Layer, rows: Member, bias: Member | None) -> bool:
@@ -230,7 +224,6 @@ def _normalizes(view: GraphView, group: FoldGroup, reader: NodeProto | None, row
 class Normalization:
     """A BatchNormalization of a group: its four parameters and, if it has exactly one, the layer in front of it."""
 
-    node: NodeProto
     epsilon: float
     scale: Member
     shift: Member
@@ -241,10 +234,8 @@ class Normalization:
 
 def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
     """Return the BatchNormalizations of a group whose parameters are not shared with another node."""
-    in_front: dict[str, GroupLayer] = {}
-    for layer in group_layers(view, group):
-        if layer.normalization is not None:
-            in_front[layer.normalization.output[0]] = layer
+    layers = group_layers(view, group)
+    in_front = {layer.normalization.output[0]: layer for layer in layers if layer.normalization is not None}
     members: dict[str, dict[Role, Member]] = {}
     for role in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE):
         for member in group.with_role(role):
@@ -254,9 +245,9 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
     for output, m in members.items():
         node = view.producer(output)
         norm = batch_norm(view, node) if node is not None else None
-        if node is not None and norm is not None and len(m) == 4:
+        if norm is not None and len(m) == 4:
             parameters = m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE]
-            norms.append(Normalization(node, norm.epsilon, *parameters, in_front.get(output)))
+            norms.append(Normalization(norm.epsilon, *parameters, in_front.get(output)))
     return norms
 
 

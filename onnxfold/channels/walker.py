@@ -11,24 +11,24 @@ axis keeps the positions of the representatives in their old order, and links ma
 kept positions. Only the weights' *values* differ from a selection, by the encode and decode matrices.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels.constraints.equal_parts import equal_cells
-from onnxfold.channels.constraints.shared_tables import with_bases
-from onnxfold.channels.constraints.streams import (
+from onnxfold.channels.constraints import (
     Streams,
+    equal_cells,
     find_streams,
     streams_of_groups,
+    with_bases,
     with_norms,
     with_rotations,
     with_streams,
 )
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, find_rule
 from onnxfold.channels.declarations import (
     Apart,
     Axis,
@@ -36,6 +36,7 @@ from onnxfold.channels.declarations import (
     Count,
     Declaration,
     EqualBlocks,
+    Link,
     Positions,
     Repeat,
     Role,
@@ -46,8 +47,7 @@ from onnxfold.channels.declarations import (
 from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, settled_ties, tie_of
 from onnxfold.channels.layers import linear
-from onnxfold.channels.registry import find_rule
-from onnxfold.graph.nodes import captured_names, node_key, subgraphs
+from onnxfold.graph.nodes import node_key, subgraphs
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal, RefusalKind
 
@@ -106,19 +106,20 @@ def declare_node(context: NodeContext) -> list[Declaration]:
     """Collect what the rule of a node says about it, and block what it leaves out."""
     rule = find_rule(context.node.domain, context.op_type, context.version)
     if rule is None:
-        body = any(True for _ in subgraphs(context.node))
-        reason = "it is read inside a subgraph" if body else "no channel rule says how this operator treats the axis"
-        context.refuse_rest(reason)
-        return context.declarations
-    try:
-        rule.declare(context)
-    except CannotDeclareError as reason_given:
-        context.rollback()
-        context.refuse_rest(str(reason_given))
-        return context.declarations
-    if rule.carries:
-        context.rotate_what_passes()
-    context.refuse_rest(rule.mixes)
+        has_body = any(True for _ in subgraphs(context.node))
+        reason = (
+            "it is read inside a subgraph" if has_body else "no channel rule says how this operator treats the axis"
+        )
+    else:
+        reason = rule.mixes
+        try:
+            rule.declare(context)
+            if rule.carries:
+                context.rotate_what_passes()
+        except CannotDeclareError as refusal:
+            context.rollback()
+            reason = str(refusal)
+    context.refuse_rest(reason)
     return context.declarations
 
 
@@ -134,21 +135,18 @@ def _settle_repeats(view: GraphView, declarations: list[Declaration]) -> list[De
     elements = Elements(view, declarations)
     blocked = _block_units(elements, declarations).mask
     results = {id(d): set(_units(elements, d.result, d.result_positions)) for d in repeats}
-    staying: set[int] = set()
-    linked = repeats
-    while True:
-        fixed = [
-            d
-            for d in linked
-            if d.blocks == 1
-            or any(blocked[unit] for unit in _units(elements, d.source, d.source_positions))
-            or staying & results[id(d)]
-        ]
-        if not fixed:
-            break
-        linked = [d for d in linked if d not in fixed]
-        staying.update(*(results[id(d)] for d in fixed))
-    return [(d.link if d in linked else d.equal_blocks) if isinstance(d, Repeat) else d for d in declarations]
+    staying = {id(d) for d in repeats if d.blocks == 1 or blocked[_units(elements, d.source, d.source_positions)].any()}
+    while more := {
+        key for key, units in results.items() if key not in staying and any(units & results[other] for other in staying)
+    }:
+        staying |= more
+    return [_meaning(d, stays=id(d) in staying) if isinstance(d, Repeat) else d for d in declarations]
+
+
+def _meaning(repeat: Repeat, *, stays: bool) -> Declaration:
+    if stays:
+        return EqualBlocks(repeat.result, repeat.blocks, repeat.node)
+    return Link(repeat.source, repeat.result, repeat.source_positions, repeat.result_positions)
 
 
 def _units(elements: Elements, axis: Axis, positions: Positions) -> list[int]:
@@ -244,7 +242,9 @@ def _build_groups(
         group, ordered = _make_group(view, occurrences, units, uses)
         if not apart.isdisjoint(group.tensors):
             group = replace(group, allowed=Allowed.SELECT)
-        constraints = _constraints_on(group, equal)
+        axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if equal else {}
+        numbered = (entry for axis in axes for entry in equal.get(axis, ()))
+        constraints = [constraint for _, constraint in sorted(numbered, key=lambda entry: entry[0])]
         if constraints:
             kept, blocks = equal_cells([_parts_of(group, elements, c) for c in constraints])
             averaged = next((c for c in constraints if c.averaged), None)
@@ -262,7 +262,12 @@ def _build_groups(
             groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
     groups.sort(key=lambda g: min(order[u.node] for m in g.with_role(Role.PRODUCER) for u in m.uses))
-    return _unique_names(groups), blocked
+    names, named = Counter[str](), []
+    for group in groups:
+        names[group.name] += 1
+        number = names[group.name]
+        named.append(group if number == 1 else replace(group, name=f"{group.name}#{number}"))
+    return named, blocked
 
 
 def _subset(group: FoldGroup, kept: npt.NDArray[np.int64], rules: WidthRules) -> FoldGroup:
@@ -292,29 +297,12 @@ def _make_group(
     return FoldGroup(nodes[0], len(units), members, tensors, nodes), np.array(units, np.int64)[order]
 
 
-def _constraints_on(group: FoldGroup, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]) -> list[EqualBlocks]:
-    """Return the constraints on the axes of a group, in the order of the graph."""
-    axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if constraints else {}
-    numbered = sorted((entry for axis in axes for entry in constraints.get(axis, ())), key=lambda entry: entry[0])
-    return [constraint for _, constraint in numbered]
-
-
 def _parts_of(group: FoldGroup, elements: Elements, constraint: EqualBlocks) -> tuple[npt.NDArray[np.int64], int]:
     """Return in which part of a constraint every unit has its places, and the number of parts."""
     positions = group.positions(constraint.axis)
     assert positions is not None
     width = len(elements.units_on(constraint.axis))
     return positions // (width // constraint.blocks), constraint.blocks
-
-
-def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:
-    seen: dict[str, int] = {}
-    named = []
-    for g in groups:
-        seen[g.name] = seen.get(g.name, 0) + 1
-        name = g.name if seen[g.name] == 1 else f"{g.name}#{seen[g.name]}"
-        named.append(replace(g, name=name))
-    return named
 
 
 def _refusals(
@@ -346,22 +334,19 @@ def _refusals(
     for d in declarations:  # weights of operators that refused to say anything
         if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:
             shape, node = view.weights[d.axis.tensor].shape, view.producer(d.node)
-            if (
-                node is not None
-                and linear(view, node) is not None
-                and len(shape) > 1
-                and d.axis.axis < 2
-                and shape[d.axis.axis] > 1
-            ):
+            has_channels = len(shape) > 1 and d.axis.axis < 2 and shape[d.axis.axis] > 1
+            if has_channels and node is not None and linear(view, node) is not None:
                 refusals.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", d, 1.0))
     return sorted(refusals.values(), key=lambda r: (-r.weights, r.node, r.axis))
 
 
 def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: Block, part: float) -> Refusal:
-    place = f"{_node(view, why.node)} '{node_name(view, why.node)}': ".lstrip() if why.node else ""
+    holder, blocker = view.producer(owner), view.producer(why.node)
+    op_type = "" if blocker is None else blocker.op_type
+    place = f"{op_type} '{node_name(view, why.node)}': ".lstrip() if why.node else ""
     return Refusal(
         node=node_name(view, owner),
-        op_type=_node(view, owner),
+        op_type="" if holder is None else holder.op_type,
         axis=f"{side} of weight '{axis.tensor}' (axis {axis.axis})",
         reason=place + why.reason,
         weights=round(view.weight_size(axis.tensor) * part),
@@ -374,11 +359,3 @@ def node_name(view: GraphView, output: str) -> str:
     """Return a node's name, or its first output where it has none."""
     node = view.producer(output)
     return (node.name or output) if node is not None else output
-
-
-def _node(view: GraphView, output: str) -> str:
-    node = view.producer(output)
-    return node.op_type if node is not None else ""
-
-
-__all__ = ["captured_names", "declare", "find_groups", "node_name"]

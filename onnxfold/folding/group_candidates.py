@@ -167,7 +167,7 @@ class GroupCandidates:
                 self._probes[i] = self._probe(i, moments)
             if self._at_once:
                 self._candidates[i].settle()
-        if self._tasks.stored.uses_scratch:
+        if self._tasks.stored.scratch is not None:
             memory.give_back()
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:

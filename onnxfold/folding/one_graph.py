@@ -98,7 +98,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     repair = prepared.repair.passes(
         RepairTask(graphs.compared, graphs.matched, plan, observation, prepared.seed, progress, refits)
     )
-    streams = view.uses_scratch or (not repair and prepared.inputs is None)
+    streams = view.scratch is not None or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
     records = Pipeline((merge, *first), progress)(view).records

@@ -325,7 +325,7 @@ def open_model(
     if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
         form = replace(form, queries=False)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
-        view.use_scratch(Scratch())
+        view.scratch = Scratch()
     size = stored_size(view, size_bytes)
     if opening.sizes:
         _assume_sizes(view)

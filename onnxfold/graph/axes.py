@@ -53,12 +53,6 @@ def put_rows(values: Array, axis: int, blocks: int, positions: Index, rows: Arra
     return np.ascontiguousarray(move_from_front(front, axis, blocks).astype(values.dtype, copy=False))
 
 
-def scale_rows(values: Array, axis: int, blocks: int, positions: Index, factor: npt.NDArray[np.floating]) -> Array:
-    """Return a copy of `values` with the entries of unit i multiplied by ``factor[i]``."""
-    rows = take_rows(values, axis, blocks, positions)
-    return put_rows(values, axis, blocks, positions, rows * factor[:, None, None].astype(rows.dtype))
-
-
 def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Array:
     """Replace groups of entries along an axis by linear combinations of them."""
     front = move_to_front(np.asarray(values, working_type(values)), axis, blocks)

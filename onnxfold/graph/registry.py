@@ -52,13 +52,10 @@ class NodeReader:
         self.view = view
         self.node = node
         self.key = node_key(node)  # the output that names the node
+        self.name = node.name or self.key  # how messages call it
         self.op_type = node.op_type
+        self.inputs, self.outputs = list(node.input), list(node.output)  # names, '' where one is left out
         self.version = view.opset(node.domain)  # of the operator's domain, as the model imports it
-
-    @property
-    def name(self) -> str:
-        """How messages call the node: its name, or its first output."""
-        return self.node.name or self.key
 
     # -- attributes ----------------------------------------------------------------------------
 
@@ -89,23 +86,13 @@ class NodeReader:
 
     # -- inputs and outputs --------------------------------------------------------------------
 
-    @property
-    def inputs(self) -> list[str]:
-        """Names of all inputs, '' where one is left out."""
-        return list(self.node.input)
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of all outputs, '' where one is left out."""
-        return list(self.node.output)
-
     def input(self, index: int) -> str:
         """Return the name of an input, '' if it is not given."""
-        return self.node.input[index] if index < len(self.node.input) else ""
+        return self.inputs[index] if index < len(self.inputs) else ""
 
     def output(self, index: int = 0) -> str:
         """Return the name of an output, '' if it is left out."""
-        return self.node.output[index] if index < len(self.node.output) else ""
+        return self.outputs[index] if index < len(self.outputs) else ""
 
     def has_input(self, index: int) -> bool:
         """Whether an input is given."""

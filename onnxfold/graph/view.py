@@ -38,7 +38,8 @@ class GraphView:
         self.notes: list[str] = []
         self._weights = dict(weights)
         self._lent: dict[str, GraphView] = {}
-        self._scratch: Scratch | None = None
+        #: Where large weights wait that are edited from now on, in this view and in copies of it.
+        self.scratch: Scratch | None = None
         #: Sessions that run nodes like those of this graph, which copies share; the last one used is the last.
         self.node_sessions: OrderedDict[object, InferenceSession] = OrderedDict()
         self._input_shapes: dict[str, tuple[int, ...]] = {}
@@ -252,28 +253,18 @@ class GraphView:
         old = self._weights.get(name)
         if old is not None:
             values = values.astype(helper.tensor_dtype_to_np_dtype(self.weight_type(name)), copy=False)
-        self._weights[name] = self.held(np.asarray(values))
+        self._weights[name] = self._held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = {}
 
     def add_weight(self, stem: str, values: Array) -> str:
         """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
         name = self.fresh_name(stem)
-        self._weights[name] = self.held(values)
+        self._weights[name] = self._held(values)
         return name
 
-    @property
-    def uses_scratch(self) -> bool:
-        """Whether large edited weights wait in a file."""
-        return self._scratch is not None
-
-    def use_scratch(self, scratch: Scratch) -> None:
-        """Let large weights that are edited from now on, in this view and in copies of it, wait in a file."""
-        self._scratch = scratch
-
-    def held(self, values: Array) -> Weight:
-        """Return values as this view keeps edited weights: large ones wait in the file, where there is one."""
-        return values if self._scratch is None else self._scratch.keep(values)
+    def _held(self, values: Array) -> Weight:
+        return values if self.scratch is None else self.scratch.keep(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:
         """Add or replace initializers, as they are given."""
@@ -374,7 +365,7 @@ class GraphView:
         view._input_shapes = dict(self._input_shapes)
         view._learned = dict(self._learned)
         view._lent = dict(self._lent)
-        view._scratch = self._scratch
+        view.scratch = self.scratch
         view.node_sessions = self.node_sessions
         view._types = dict(self._types)
         return view

@@ -22,12 +22,11 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import attr_int, attr_ints, node_key, rewritten, subgraphs, with_input
 from onnxfold.graph.patterns import Match as PatternMatch
 from onnxfold.graph.patterns import Mismatch, Op
-from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import PassResult, Pipeline, Rewrite
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.stacked_axes import Index, StackedAxes
-from onnxfold.passes.join.structure import JoinedHeads, LayoutError, Match, SourceNetwork, join_heads, match
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork, join_heads, match
 from onnxfold.passes.merge.fold_channels import with_count
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.unneeded import RemoveUnused
@@ -50,8 +49,7 @@ class ViewsToFlatten(Rewrite):
         before, after = view.shape(node.input[0]) or (), view.shape(node.output[0]) or ()
         if len(after) != 2 or len(before) < 2 or None in before[1:] or after[1] != prod(d or 0 for d in before[1:]):
             raise Mismatch("it does not join all axes behind the batch")
-        flat = helper.make_node("Flatten", node.input[:1], node.output, name=node.name)
-        return [rewritten(flat, attributes={"axis": 1})]
+        return [helper.make_node("Flatten", node.input[:1], node.output, name=node.name, axis=1)]
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,11 @@ class MeansToPooling(Rewrite):
         rank = len(view.shape(node.input[0]) or ())
         if rank < 3 or _axes(view, node, rank) != set(range(2, rank)):
             raise Mismatch("it does not reduce all axes behind the channels")
-        if attr_int(node, "keepdims", 1):
-            return [helper.make_node("GlobalAveragePool", node.input[:1], node.output, name=node.name)]
-        pooled = view.fresh_name(f"{node.output[0]}_pooled")
-        return [
-            helper.make_node("GlobalAveragePool", node.input[:1], [pooled], name=node.name),
-            helper.make_node("Flatten", [pooled], node.output, name=f"{node.name}_flat", axis=1),
-        ]
+        keeps = attr_int(node, "keepdims", 1)
+        pooled = node.output[0] if keeps else view.fresh_name(f"{node.output[0]}_pooled")
+        flatten = helper.make_node("Flatten", [pooled], node.output, name=f"{node.name}_flat", axis=1)
+        pool = helper.make_node("GlobalAveragePool", node.input[:1], [pooled], name=node.name)
+        return [pool] if keeps else [pool, flatten]
 
 
 def _axes(view: GraphView, node: NodeProto, rank: int) -> set[int]:
@@ -87,23 +83,17 @@ def _axes(view: GraphView, node: NodeProto, rank: int) -> set[int]:
 COMMON_FORM = Pipeline((MeansToPooling(), ViewsToFlatten()))
 
 
-def names_of(models: Sequence[ModelLike]) -> list[str]:
-    """Return the names of models in messages: their files, or their numbers."""
-    return [
-        f"model {i + 1}" if isinstance(model, ModelProto) else f"'{Path(model).name}'" for i, model in enumerate(models)
-    ]
-
-
 def open_networks(
     models: Sequence[ModelLike], input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[list[SourceNetwork], list[Match], tuple[str, ...]]:
     """Open networks, and match them to the first one."""
-    names = names_of(models)
+    names = [f"model {i + 1}" if isinstance(m, ModelProto) else f"'{Path(m).name}'" for i, m in enumerate(models)]
     first = load(models[0])
     _require_few(first, len(models))
     views = [first, *map(load, models[1:])]
-    if input_shapes:
-        views = [_assume_shapes(view, views[0], input_shapes) for view in views]
+    for view in views if input_shapes else ():
+        places = dict(zip(first.input_names, view.input_names, strict=False))
+        view.assume({places.get(name, name): tuple(shape) for name, shape in (input_shapes or {}).items()})
     views, notes = _one_opset(views, names)
     for view in views:
         NORMALIZE(view)
@@ -136,12 +126,6 @@ def _require_few(first: GraphView, count: int) -> None:
         )
 
 
-def _assume_shapes(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:
-    places = dict(zip(first.input_names, view.input_names, strict=False))
-    view.assume({places.get(name, name): tuple(shape) for name, shape in shapes.items()})
-    return view
-
-
 def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[GraphView], tuple[str, ...]]:
     """Convert networks of an older operator set to the newest one among them."""
     newest = max(view.opset() for view in views)
@@ -168,14 +152,13 @@ def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[G
 
 def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[SourceNetwork], list[Match]]:
     networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
-    matches = match_networks(networks)
+    # The first network's own match is that of every tensor with itself.
+    own = Match({name: name for name in views[0].weights})
+    matches = [own, *(match(networks[0], other) for other in networks[1:])]
     lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
-    if not lacking:
-        return networks, matches
     for i, key in sorted(lacking):
         _give_bias(views[i], key)
-    networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
-    return networks, match_networks(networks)
+    return _corresponding(views, names) if lacking else (networks, matches)
 
 
 def _give_bias(view: GraphView, key: str) -> None:
@@ -237,12 +220,6 @@ class JoinedGraph:
     heads: tuple[str, ...]  # how every output of the networks was joined: 'join', 'average' or 'first'
 
 
-def match_networks(networks: Sequence[SourceNetwork]) -> list[Match]:
-    """Match all networks to the first one."""
-    names = {name: name for name in networks[0].view.weights}
-    return [Match(names), *(match(networks[0], other) for other in networks[1:])]
-
-
 def join(networks: Sequence[SourceNetwork], matches: Sequence[Match], heads: str) -> JoinedGraph:
     """Stack what produces channels, put what consumes them into blocks, and join the heads.
 
@@ -278,24 +255,17 @@ class _Join:
         outputs = {name: self.apart[name] for name in first.output_names if name in self.apart}
         if not outputs:
             raise LayoutError("the networks compute the same, without a weight that differs: there is nothing to merge")
-        joined: JoinedHeads = join_heads(self.view, self.nodes, outputs, heads)
-        self.view.replace_nodes(joined.nodes)
-        self.view.resize(joined.sizes)
+        nodes, sizes, how = join_heads(self.view, self.nodes, outputs, heads)
+        self.view.replace_nodes(nodes)
+        self.view.resize(sizes)
         self.view.drop_inferable_infos()
         RemoveUnused()(self.view)
-        return JoinedGraph(self.view, self.owners, joined.how)
-
-    def _partners(self, node: NodeProto) -> list[tuple[SourceNetwork, NodeProto]]:
-        partners = []
-        for i, network in enumerate(self.networks):
-            partner = network.view.producer(self.axes.name(i, node_key(node)))
-            assert partner is not None
-            partners.append((network, partner))
-        return partners
+        return JoinedGraph(self.view, self.owners, how)
 
     def _refuse(self, node: NodeProto, why: str) -> LayoutError:
-        names = " and ".join(network.label(partner) for network, partner in self._partners(node))
-        return LayoutError(f"{names} cannot be stacked: {why}")
+        partners = [n.view.producer(self.axes.name(i, node_key(node))) for i, n in enumerate(self.networks)]
+        names = [n.label(partner) for n, partner in zip(self.networks, partners, strict=True) if partner is not None]
+        return LayoutError(f"{' and '.join(names)} cannot be stacked: {why}")
 
     def _is_weight(self, name: str) -> bool:
         return self.networks[0].view.is_weight(name)
@@ -375,11 +345,12 @@ class _Join:
                 elif name in self.axes.grouped:
                     if any(self.axes.roles.get(axis) is not Role.CONSUMER for axis in self.axes.grouped[name]):
                         raise self._refuse(node, f"it mixes channels of '{name}', and its result has none")
-                    inputs.append(self._add_own_weight(name, i, self.axes.weight(name, only=i)))
+                    inputs.append(self.view.add_weight(f"{name}_of_{i + 1}", self.axes.weight(name, only=i)))
                     for axis in self.axes.grouped[name]:
                         self.owners[Axis(inputs[-1], axis.axis, axis.blocks)] = self.axes.axis(axis).owners
                 else:
-                    inputs.append(self._add_own_weight(name, i, self.networks[i].view.weight(self.axes.name(i, name))))
+                    own = self.networks[i].view.weight(self.axes.name(i, name))
+                    inputs.append(self.view.add_weight(f"{name}_of_{i + 1}", own))
             outputs = [name and self.view.fresh_name(f"{name}_of_{i + 1}") for name in node.output]
             made = rewritten(node, inputs=inputs, outputs=outputs)
             made.name = node.name and f"{node.name}_of_{i + 1}"
@@ -387,7 +358,3 @@ class _Join:
             for old, new in zip(node.output, outputs, strict=True):
                 if old:
                     self.apart.setdefault(old, []).append(new)
-
-    def _add_own_weight(self, name: str, network: int, values: Array) -> str:
-        """Return the name of a network's own form of a weight."""
-        return self.view.add_weight(f"{name}_of_{network + 1}", values)

@@ -1,7 +1,9 @@
 """Networks are matched node by node, from their outputs back to their inputs; names do not matter."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import onnx
@@ -56,11 +58,12 @@ class Match:
 def match(first: SourceNetwork, other: SourceNetwork) -> Match:
     """Match two networks, from the outputs, which correspond in their order, back to the inputs."""
     views = first.view, other.view
-    for what, (ours, theirs) in {
-        "outputs": tuple(v.output_names for v in views), "inputs": tuple(v.input_names for v in views),
-    }.items():  # fmt: skip
-        if len(ours) != len(theirs):
-            raise LayoutError(f"{first.name} has {len(ours)} {what}, and {other.name} has {len(theirs)}")
+    for what, counts in (
+        ("outputs", [len(v.output_names) for v in views]),
+        ("inputs", [len(v.input_names) for v in views]),
+    ):
+        if counts[0] != counts[1]:
+            raise LayoutError(f"{first.name} has {counts[0]} {what}, and {other.name} has {counts[1]}")
     inputs = dict(zip(first.view.input_names, other.view.input_names, strict=True))
     kinds = _kinds(first), _kinds(other)
     tensors: dict[str, str] = {}
@@ -69,7 +72,9 @@ def match(first: SourceNetwork, other: SourceNetwork) -> Match:
     while open_pairs:
         a, b = open_pairs.pop()
         if a in tensors:
-            if tensors[a] != b and not _same_constant(other.view, tensors[a], b):
+            known = [other.view.weight(name) for name in (tensors[a], b) if other.view.is_weight(name)]
+            # Exporters may write one constant for many.
+            if tensors[a] != b and not (len(known) == 2 and np.array_equal(known[0], known[1])):
                 raise LayoutError(f"'{a}' of {first.name} is read where {other.name} reads '{tensors[a]}', and '{b}'")
             continue
         tensors[a] = b
@@ -87,20 +92,11 @@ def match(first: SourceNetwork, other: SourceNetwork) -> Match:
                 if operator is None or operator.bias.number != index:
                     raise _differ(first, other, node, partner, f"only one of them has input {index}")
                 lacking.append((1, node_key(partner)) if pair[0] else (0, node_key(node)))
-    for a, b in _duplicates({a: b for a, b in tensors.items() if not other.view.is_weight(b)}):
-        raise LayoutError(f"'{a}' and '{b}' of {first.name} are one tensor of {other.name}, '{tensors[a]}'")
+    partners: dict[str, str] = {}
+    for a, b in tensors.items():
+        if not other.view.is_weight(b) and (twin := partners.setdefault(b, a)) != a:
+            raise LayoutError(f"'{twin}' and '{a}' of {first.name} are one tensor of {other.name}, '{b}'")
     return Match(tensors, tuple(lacking))
-
-
-def _same_constant(view: GraphView, a: str, b: str) -> bool:
-    """Whether two weights hold the same: exporters may write one for many."""
-    return view.is_weight(a) and view.is_weight(b) and np.array_equal(view.weight(a), view.weight(b))
-
-
-def _duplicates(tensors: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return pairs of tensors that correspond to the same one."""
-    seen: dict[str, str] = {}
-    return [(seen[b], a) for a, b in tensors.items() if seen.setdefault(b, a) != a]
 
 
 def _differ(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodeProto, how: str) -> LayoutError:
@@ -157,12 +153,8 @@ def _require_same_node(first: SourceNetwork, other: SourceNetwork, a: NodeProto,
     ours, theirs = _attributes(first, a), _attributes(other, b)
     for name in sorted({*ours, *theirs}):
         if ours.get(name) != theirs.get(name):
-            how = f"'{name}' is {_plain(ours.get(name))} in one and {_plain(theirs.get(name))} in the other"
-            raise _differ(first, other, a, b, how)
-
-
-def _plain(value: object) -> str:
-    return "left out" if value is None else str(value)
+            shown = ("left out" if side.get(name) is None else str(side[name]) for side in (ours, theirs))
+            raise _differ(first, other, a, b, f"'{name}' is {' in one and '.join(shown)} in the other")
 
 
 def _domain(node: NodeProto) -> str:
@@ -173,14 +165,10 @@ def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     """Return attributes, those that have their default value or count channels left out."""
     counted = {name for key, name in network.width_counts if key == node_key(node)}
     defaults: dict[str, object] = {}
-    try:
-        schema = onnx.defs.get_schema(node.op_type, network.view.opset(node.domain), _domain(node))
-        defaults = {
-            name: onnx.helper.get_attribute_value(attr.default_value)
-            for name, attr in schema.attributes.items() if attr.default_value.name
-        }  # fmt: skip
-    except onnx.defs.SchemaError:
-        pass
+    with suppress(onnx.defs.SchemaError):
+        known = onnx.defs.get_schema(node.op_type, network.view.opset(node.domain), _domain(node)).attributes
+        stated = {name: attr.default_value for name, attr in known.items() if attr.default_value.name}
+        defaults = {name: onnx.helper.get_attribute_value(value) for name, value in stated.items()}
     attributes = {
         a.name: attribute(node, a.name) for a in node.attribute if a.name not in counted and a.name not in _IDLE
     }
@@ -219,47 +207,24 @@ def _kinds(network: SourceNetwork) -> dict[str, int]:
 def _input_pairs(a: NodeProto, b: NodeProto, kinds: tuple[dict[str, int], dict[str, int]]) -> list[tuple[str, str]]:
     """Return inputs that correspond; those of a sum in the order of what led to them, if that tells them apart."""
     ours, theirs = list(a.input), list(b.input)
-    width = max(len(ours), len(theirs))
     if a.op_type in _COMMUTATIVE and len(ours) == len(theirs):
         of_ours, of_theirs = ([k.get(n, 0) for n in names] for k, names in zip(kinds, (ours, theirs), strict=True))
         if of_ours != of_theirs and sorted(of_ours) == sorted(of_theirs):
-            order = sorted(range(width), key=of_theirs.__getitem__)
-            places = sorted(range(width), key=of_ours.__getitem__)
-            moved = [""] * width
-            for place, source in zip(places, order, strict=True):
-                moved[place] = theirs[source]
-            theirs = moved
-    padded = ([*names, *[""] * (width - len(names))] for names in (ours, theirs))
-    return list(zip(*padded, strict=True))
+            order = sorted(range(len(theirs)), key=of_theirs.__getitem__)
+            places = sorted(range(len(ours)), key=of_ours.__getitem__)
+            moved = dict(zip(places, order, strict=True))
+            theirs = [theirs[moved[place]] for place in range(len(ours))]
+    return list(zip_longest(ours, theirs, fillvalue=""))
 
 
 #: What may become of the outputs. 'auto': their mean where they have one shape, else beside each other.
 AUTO, JOIN, AVERAGE, FIRST = HEADS = ("auto", "join", "average", "first")
 
 
-@dataclass(frozen=True, eq=False)
-class JoinedHeads:
-    """The nodes of a graph with joined heads."""
-
-    nodes: list[NodeProto]
-    sizes: dict[str, dict[int, int]] = field(default_factory=dict)  # new lengths of axes of outputs
-    how: tuple[str, ...] = ()  # what became of each output
-
-
-@dataclass(frozen=True)
-class _Output:
-    """An output of the joined graph: the networks' outputs, how they are joined, and the axis of their classes."""
-
-    name: str
-    parts: Sequence[str]
-    how: str
-    axis: int
-
-
 def join_heads(
     view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str
-) -> JoinedHeads:
-    """Join the outputs of networks."""
+) -> tuple[list[NodeProto], dict[str, dict[int, int]], tuple[str, ...]]:
+    """Join the outputs of networks; return the nodes, new lengths of outputs' axes, and what became of each output."""
     made, sizes, how = list(nodes), {}, []
     scratch = view.copy()
     scratch.replace_nodes(nodes)
@@ -277,8 +242,18 @@ def join_heads(
                 raise LayoutError(f"it is not known how long output '{name}' is: give --input-shapes")
             sizes[name] = {axis: sum(lengths)}
         how.append(chosen)
-        made = _join_parts(scratch, view, made, _Output(name, parts, chosen, axis))
-    return JoinedHeads(made, sizes, tuple(how))
+        layers = [layer for part in parts if (layer := _own_layer(scratch, part, axis)) is not None]
+        if len(layers) == len(parts) and len({layer.node.input[0] for layer in layers}) == 1:
+            gone = {node_key(layer.node) for layer in layers}
+            made = [node for node in made if node_key(node) not in gone]
+            made.append(_joined_layer(view, name, layers, chosen))
+        elif chosen == JOIN:
+            made.append(helper.make_node("Concat", parts, [name], axis=axis, name=f"{name}_joined"))
+        elif chosen == AVERAGE:
+            made.append(helper.make_node("Mean", parts, [name], name=f"{name}_mean"))
+        else:
+            made.append(helper.make_node("Identity", parts[:1], [name], name=f"{name}_first"))
+    return made, sizes, tuple(how)
 
 
 def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
@@ -293,27 +268,17 @@ def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
     return differing[0] if differing else min(1, len(known[0]) - 1)
 
 
-def _join_parts(scratch: GraphView, view: GraphView, nodes: list[NodeProto], output: _Output) -> list[NodeProto]:
-    layers = [_own_layer(scratch, part, output.axis) for part in output.parts]
-    own_layers = [layer for layer in layers if layer is not None]
-    if len(own_layers) == len(layers) and len({layer.node.input[0] for layer in own_layers}) == 1:
-        first = own_layers[0]
-        weights = [view.weight(layer.operator.weight) for layer in own_layers]
-        stacked = view.add_weight(f"{output.name}_weight", _combine(weights, output.how, first.rows.axis))
-        inputs = [first.node.input[0], stacked]
-        biases = [_bias(view, layer) for layer in own_layers]
-        if any(np.any(bias) for bias in biases) or any(layer.bias for layer in own_layers):
-            inputs.append(view.add_weight(f"{output.name}_bias", _combine(biases, output.how, 0)))
-        head = rewritten(first.node, inputs=inputs, outputs=[output.name])
-        head.name = first.node.name.removesuffix("_of_1")
-        gone = {node_key(layer.node) for layer in own_layers}
-        return [*(node for node in nodes if node_key(node) not in gone), head]
-    name, parts = output.name, list(output.parts)
-    if output.how == JOIN:
-        return [*nodes, helper.make_node("Concat", parts, [name], axis=output.axis, name=f"{name}_joined")]
-    if output.how == AVERAGE:
-        return [*nodes, helper.make_node("Mean", parts, [name], name=f"{name}_mean")]
-    return [*nodes, helper.make_node("Identity", parts[:1], [name], name=f"{name}_first")]
+def _joined_layer(view: GraphView, output: str, layers: Sequence[Layer], how: str) -> NodeProto:
+    """Return one layer in place of those that write the networks' outputs of one tensor."""
+    first = layers[0]
+    weights = [view.weight(layer.operator.weight) for layer in layers]
+    inputs = [first.node.input[0], view.add_weight(f"{output}_weight", _combine(weights, how, first.rows.axis))]
+    biases = [_bias(view, layer) for layer in layers]
+    if any(np.any(bias) for bias in biases) or any(layer.bias for layer in layers):
+        inputs.append(view.add_weight(f"{output}_bias", _combine(biases, how, 0)))
+    head = rewritten(first.node, inputs=inputs, outputs=[output])
+    head.name = first.node.name.removesuffix("_of_1")
+    return head
 
 
 def _own_layer(scratch: GraphView, output: str, axis: int) -> Layer | None:

@@ -49,18 +49,16 @@ class AxisMap:
     @cached_property
     def encode(self) -> Matrix:
         """P, block diagonal over groups, identity for untouched positions; shape (k_units, n_units)."""
-        matrix: Matrix = block_diag(*(p.encode for p in self.partitions), np.eye(self._untouched_count))
-        return matrix
+        return self._over_all([p.encode for p in self.partitions])
 
     @cached_property
     def decode(self) -> Matrix:
         """Q, likewise; shape (n_units, k_units)."""
-        matrix: Matrix = block_diag(*(p.decode for p in self.partitions), np.eye(self._untouched_count))
-        return matrix
+        return self._over_all([p.decode for p in self.partitions])
 
-    @property
-    def _untouched_count(self) -> int:
-        return len(self.positions) - sum(p.size for p in self.partitions)
+    def _over_all(self, blocks: list[Matrix]) -> Matrix:
+        matrix: Matrix = block_diag(*blocks, np.eye(len(self.positions) - sum(p.size for p in self.partitions)))
+        return matrix
 
     def encode_samples(self, values: Samples) -> Samples:
         """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""
@@ -78,14 +76,19 @@ class AxisMap:
 
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
-    parts = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.groups_on(axis)]
+    parts: list[tuple[Positions, ChannelPartition]] = []
+    for group, partition in plan.groups_on(axis):
+        places = group.tensors[axis]
+        if group.apart and (repeats := places.shape[1]) > 1:  # every position is a unit of its own
+            places, partition = places.reshape(-1, 1), partition.by_position(repeats)
+        parts.append((places, partition))
     if not parts:
         places = np.arange(width)[:, None]
         return AxisMap(places, places, np.arange(width), ())
-    repeats = {table.shape[1] for table, _ in parts}
+    lengths = {table.shape[1] for table, _ in parts}
     covered = np.concatenate([table.reshape(-1) for table, _ in parts])
     rest = np.setdiff1d(np.arange(width), covered)
-    if len(repeats) > 1 or (len(rest) and repeats != {1}):
+    if len(lengths) > 1 or (len(rest) and lengths != {1}):
         return None
     tables = [table for table, _ in parts] + ([rest[:, None]] if len(rest) else [])
     before = np.cumsum([0, *(p.size for _, p in parts)])
@@ -95,12 +98,6 @@ def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     order = np.sort(positions[representatives].reshape(-1))
     place[order] = np.arange(len(order))
     return AxisMap(positions, place[positions[representatives]], representatives, tuple(p for _, p in parts))
-
-
-def _by_position(positions: Positions, partition: ChannelPartition) -> tuple[Positions, ChannelPartition]:
-    """Return every position of units as a unit of its own, and the partition of these."""
-    repeats = positions.shape[1]
-    return (positions, partition) if repeats == 1 else (positions.reshape(-1, 1), partition.by_position(repeats))
 
 
 #: Weights from this size on are streamed.
@@ -190,9 +187,8 @@ def merge_weight(
         values = merge_axis(values, axis.axis, axis.blocks, [fold])
     folds: dict[Axis, list[tuple[Member, ChannelPartition]]] = defaultdict(list)
     for member, partition in plan.members_of(tensor):
-        if member.axis in (decoded or {}):
-            continue
-        folds[member.axis].append((member, partition))
+        if member.axis not in (decoded or {}):
+            folds[member.axis].append((member, partition))
     for axis, members in folds.items():
         values = _merge_axis(view, axis, members, values)
     return values
@@ -202,10 +198,9 @@ def _merge_axis(view: GraphView, axis: Axis, members: list[tuple[Member, Channel
     role = members[0][0].role
     folds: list[Fold] = []
     for member, partition in members:
-        if partition.only_selects or role is Role.GAIN:
-            folds.append((member.positions, partition.representatives, None))
-            continue
-        matrix = partition.decode.T if role in (Role.CONSUMER, Role.BASIS) else partition.encode
+        selects = partition.only_selects or role is Role.GAIN
+        read = role in (Role.CONSUMER, Role.BASIS)
+        matrix = None if selects else partition.decode.T if read else partition.encode
         folds.append((member.positions, partition.representatives, matrix))
     if role is not Role.VARIANCE:
         return merge_axis(values, axis.axis, axis.blocks, folds)

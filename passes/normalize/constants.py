@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, defs, helper
 
-from onnxfold.graph.inlining import inline_calls
+from onnxfold.graph.files.well_formed import inline_calls
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, subgraphs
 from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.run.runtime import session_options
@@ -24,15 +24,13 @@ _LOGGER = logging.getLogger(__name__)
 
 def result_bytes(view: GraphView, node: NodeProto) -> int | None:
     """Return the bytes of a node's results, counted from shapes; None where they may be of any size."""
-    read = sum(_bytes(view, name) or 0 for name in node.input if name)
-    sizes = [_bytes(view, name) for name in node.output if name]
-    if None in sizes and node.op_type in GROWING:
+    shapes = {name: view.shape(name) for name in filter(None, (*node.input, *node.output))}
+    sizes = {name: tensor_bytes((view.elem_type(name), s, ())) for name, s in shapes.items() if s is not None}
+    results = [sizes.get(name) for name in node.output if name]
+    if None in results and node.op_type in GROWING:
         return None
-    return sum(8 * read if size is None else size for size in sizes)
-
-
-def _bytes(view: GraphView, name: str) -> int | None:
-    return tensor_bytes((view.elem_type(name), view.shape(name) or (), ())) if view.shape(name) is not None else None
+    read = sum(sizes.get(name) or 0 for name in node.input if name)
+    return sum(8 * read if size is None else size for size in results)
 
 
 def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> dict[str, Array]:
@@ -146,11 +144,12 @@ def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[
         if all(not i or i in constant or view.is_weight(i) for i in node.input):
             # What is not known yet may be so in the next sweep, when the inputs are constants.
             results = result_bytes(view, node)
-            if results is None or results > max(_COMPUTED_BYTES, 8 * _input_elements(view, node)) or results > left:
+            shapes = [view.shape(name) for name in node.input if name]
+            elements = max((prod(d or 1 for d in shape) for shape in shapes if shape is not None), default=0)
+            if results is None or results > max(_COMPUTED_BYTES, 8 * elements) or results > left:
                 continue
-            if results > limit_bytes and _keeps_a_weight(view, node, constant, limit_bytes):
-                continue
-            if _turns_a_table(view, node, constant):
+            keeps = results > limit_bytes and _keeps_a_weight(view, node, constant, limit_bytes)
+            if keeps or _turns_a_table(view, node, constant):
                 continue
             left -= results
             nodes.append(node)
@@ -172,11 +171,6 @@ def _turns_a_table(view: GraphView, node: NodeProto, constant: set[str]) -> bool
     readers = (reader for name in (node.input[0], node.output[0]) for reader in view.consumers(name))
     indices = (reader.input[1] for reader in readers if reader.op_type == "Gather")
     return any(not view.is_weight(index) and index not in constant for index in indices)
-
-
-def _input_elements(view: GraphView, node: NodeProto) -> int:
-    shapes = [view.shape(name) for name in node.input if name]
-    return max((prod(d or 1 for d in shape) for shape in shapes if shape is not None), default=0)
 
 
 def _is_pure(node: NodeProto) -> bool:

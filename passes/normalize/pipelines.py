@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
-from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes
-from onnxfold.passes.normalize.splits import SequencesToSplit, WriteSplitSizes
+from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import (
     DropZeroBias,
     DropZeroStates,

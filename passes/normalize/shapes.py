@@ -1,17 +1,18 @@
-"""Dimensions that shape inference does not follow are learned, and computed targets of Reshape become constants."""
+"""Dimensions that shape inference does not follow are learned; computed targets and sizes of parts become constants."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import attr_int, node_key, rewritten, with_input
+from onnxfold.graph.nodes import attr_int, attribute, node_key, rewritten, with_input
+from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.shapes.foreign_types import summands
 from onnxfold.graph.shapes.shape_inference import UNNAMED, symbolic_types
 from onnxfold.graph.tensors import Shape, TensorType
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.base import Pass, PassResult, Rewrite
 from onnxfold.passes.normalize.constants import FoldConstants
 
 #: Sizes of the i-th symbol in three runs; those of images are large enough for pooling. No sum or product of small
@@ -52,7 +53,10 @@ def _learn(view: GraphView) -> bool:
 
 def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequence[str]) -> bool:
     open_ones = [t for t in tensors if _is_open(view, t, names)]
-    if not names or not open_ones or not any(_asks(view, node) for node in view.nodes):
+    # Of nodes that compute with lengths, or multiply activations, as attention does.
+    products = (node for node in view.nodes if node.op_type == "MatMul" and not any(map(view.is_weight, node.input)))
+    asks = any(node.op_type == "Shape" for node in view.nodes) or any(True for _ in products)
+    if not names or not open_ones or not asks:
         return False
     runs = [_sizes(names, run) for run in range(len(_SIZES))]
     seen = []
@@ -62,18 +66,8 @@ def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequenc
         trial.fix_input_shapes(closed)
         FoldConstants()(trial)
         seen.append({t: trial.shape(t) for t in open_ones if trial.shape(t) is not None})
-    learned: dict[str, TensorType] = {}
-    for tensor in open_ones:
-        shapes = [run_shapes.get(tensor) for run_shapes in seen]
-        merged = _common_type(view, tensor, shapes, runs)
-        if merged is not None:
-            learned[tensor] = merged
-    return view.learn(learned)
-
-
-def _asks(view: GraphView, node: NodeProto) -> bool:
-    """Whether a node computes with lengths, or multiplies activations, as attention does."""
-    return node.op_type == "Shape" or (node.op_type == "MatMul" and not any(map(view.is_weight, node.input)))
+    merged = ((t, _common_type(view, t, [shapes.get(t) for shapes in seen], runs)) for t in open_ones)
+    return view.learn({tensor: kind for tensor, kind in merged if kind is not None})
 
 
 def _symbols(view: GraphView) -> dict[str, bool]:
@@ -104,13 +98,10 @@ def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
 
 def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
     """Return a size for every symbol; one that is called the sum of others, or the total, has the size of the sum."""
-    sizes: dict[str, int] = {}
-    for name, of_image in names.items():
-        choice = (_OF_IMAGES if of_image else _SIZES)[run]
-        sizes[name] = choice[list(names).index(name) % len(choice)]
+    choices = [(_OF_IMAGES if of_image else _SIZES)[run] for of_image in names.values()]
+    sizes = {name: choice[i % len(choice)] for i, (name, choice) in enumerate(zip(names, choices, strict=True))}
     for name in names:
-        parts = summands(name, names)
-        if parts:
+        if parts := summands(name, names):
             sizes[name] = sum(sizes[part] for part in parts)
     return sizes
 
@@ -199,3 +190,76 @@ def _target_of_sizes(view: GraphView, node: NodeProto) -> list[int] | None:
     old = [int(d) for d in view.weight(node.input[1])]
     new = [size if d == 0 and size else d for d, size in zip(old, shape, strict=True)]
     return new if new != old else None
+
+
+#: From this operator set on the sizes are an input.
+_SIZES_AS_INPUT = 13
+
+
+@dataclass(frozen=True)
+class WriteSplitSizes(Rewrite):
+    """Give every Split explicit sizes where the shapes are known.
+
+    Without them a Split cuts into equal parts; parts of a folded axis need not be equal.
+    """
+
+    patterns = (Op("Split"),)
+
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Add the attribute or the input."""
+        (node,) = match.nodes
+        if any(node.input[1:]) or attribute(node, "split") is not None:
+            raise Mismatch("it has sizes")
+        axis = attr_int(node, "axis", 0)
+        shapes = [view.shape(y) for y in node.output]
+        sizes = [None if s is None else s[axis] for s in shapes]
+        if None in sizes:
+            raise Mismatch("the width of a part is unknown")
+        if view.opset() < _SIZES_AS_INPUT:
+            return [rewritten(node, attributes={"split": sizes})]
+        split = view.add_weight(f"{node.output[0]}_split", np.array(sizes, np.int64))
+        return [rewritten(node, inputs=[node.input[0], split], without=["num_outputs"])]
+
+
+@dataclass(frozen=True)
+class SequencesToSplit(Pass):
+    """Replace SplitToSequence by Split where every reader is a SequenceAt with a constant position.
+
+    The unoptimised dynamo export writes `chunk` and `split` this way; channels cannot be followed into a sequence.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Replace the splitting node and drop its readers."""
+        if view.opset() < _SIZES_AS_INPUT:
+            return PassResult(modified=False)
+        replaced: dict[str, NodeProto] = {}
+        dropped: set[str] = set()
+        for node in view.nodes:
+            split = _split_node(view, node) if node.op_type == "SplitToSequence" else None
+            if split is not None:
+                replaced[node.output[0]] = split
+                dropped.update(reader.output[0] for reader in view.consumers(node.output[0]))
+        return PassResult(view.substitute(replaced, dropped))
+
+
+def _split_node(view: GraphView, node: NodeProto) -> NodeProto | None:
+    shape = view.shape(node.input[0])
+    readers = view.consumers(node.output[0])
+    if shape is None or len(node.input) < 2 or not view.is_weight(node.input[1]) or not readers:
+        return None
+    axis = attr_int(node, "axis", 0) % len(shape)
+    width, lengths = shape[axis], view.weight(node.input[1])
+    if width is None or node.output[0] in view.output_names:
+        return None
+    size = int(lengths.reshape(-1)[0])
+    sizes = lengths.tolist() if lengths.ndim else [min(size, width - start) for start in range(0, width, size)]
+    outputs = [view.fresh_name(f"{node.output[0]}_{i}") for i in range(len(sizes))]
+    for reader in readers:
+        if reader.op_type != "SequenceAt" or not view.is_weight(reader.input[1]):
+            return None
+        place = int(view.weight(reader.input[1]).reshape(-1)[0])
+        if not -len(sizes) <= place < len(sizes) or outputs[place] in {r.output[0] for r in readers}:
+            return None  # out of range, or the same part read twice
+        outputs[place] = reader.output[0]
+    split = view.add_weight(f"{node.output[0]}_sizes", np.array(sizes, np.int64))
+    return helper.make_node("Split", [node.input[0], split], outputs, node.name, axis=axis)

@@ -191,12 +191,11 @@ class ShareInitializers(Pass):
         """Rename readers of a copy to the first equal one."""
         first: dict[tuple[str, bytes], str] = {}
         renamed: dict[str, str] = {}
-        for copy, original in self.copies.items():
-            for name in (original, copy):
-                if name in view.weights:
-                    key = (original, view.weight(name).tobytes())
-                    if first.setdefault(key, name) != name:
-                        renamed[name] = first[key]
+        pairs = ((name, original) for copy, original in self.copies.items() for name in (original, copy))
+        for name, original in pairs:
+            if name in view.weights:
+                kept = first.setdefault((original, view.weight(name).tobytes()), name)
+                renamed |= {name: kept} if kept != name else {}
         return PassResult(view.rename_inputs(renamed))
 
 
@@ -210,18 +209,15 @@ class ShareEqualWeights(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rename what is read, and put a Transpose before its first reader."""
-        same: dict[str, str] = {}
-        turned: dict[str, str] = {}
+        renamed, nodes = {}, []
         for name, (kept, is_turned) in _equal(view):
-            (turned if is_turned else same)[name] = kept
-        if not same and not turned:
+            renamed[name] = view.fresh_name(f"{name}_turned") if is_turned else kept
+            if is_turned:
+                result = renamed[name]
+                nodes.append(helper.make_node("Transpose", [kept], [result], result, perm=[1, 0]))
+        if not renamed:
             return PassResult(modified=False)
-        results = {name: view.fresh_name(f"{name}_turned") for name in turned}
-        view.rename_inputs(same | results)
-        nodes: list[NodeProto] = [
-            helper.make_node("Transpose", [turned[name]], [result], result, perm=[1, 0])
-            for name, result in results.items()
-        ]
+        view.rename_inputs(renamed)
         view.replace_nodes([*nodes, *view.nodes])
         RemoveUnused()(view)
         return PassResult(modified=True)
@@ -239,7 +235,8 @@ def _equal(view: GraphView) -> Iterator[tuple[str, _Source]]:
         # Tables first, as they stay.
         for name in sorted(names, key=lambda n: not _is_table(view, n)) if len(names) > 1 else ():
             values = view.weight(name)
-            others = kept.setdefault(_signature(values), [])
+            signature = np.diagonal(values.reshape(len(values), -1))[:_SEEN].tobytes()
+            others = kept.setdefault(signature, [])
             source = next((s for other in others if (s := _source(view, other, values)) is not None), None)
             if source is None:
                 others.append(name)
@@ -271,7 +268,3 @@ def _is_table(view: GraphView, name: str) -> bool:
     """Whether ids that are computed at run time are looked up in a weight."""
     readers = view.consumers(name)
     return any(n.op_type == "Gather" and n.input[0] == name and not view.is_weight(n.input[1]) for n in readers)
-
-
-def _signature(values: Array) -> bytes:
-    return np.diagonal(values.reshape(len(values), -1))[:_SEEN].tobytes()

@@ -179,10 +179,8 @@ class Compensation:
     """Rewrites the weights of consumers while both networks run."""
 
     def __init__(self, walk: SideBySide, seed: int, refits: Refits | None, rules: FitRules) -> None:
-        self._refits = refits
-        self._walk = walk
-        self._seed = seed
-        self._rules = rules
+        self._walk, self._seed, self._refits, self._rules = walk, seed, refits, rules
+        self._original, self._view = walk.reference.view, walk.folded.view
         self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
         self._unpooled: dict[str, Covariances] = {}  # by the key of a global pooling, in front of it
         self._consumers: dict[str, list[Use]] = {}
@@ -196,20 +194,11 @@ class Compensation:
         poolings = ((tensor, _pooling_of(self._original, tensor)) for tensor in (() if rules.by_length else read))
         self._poolings = {tensor: node_key(node) for tensor, node in poolings if node is not None}
 
-    @property
-    def _original(self) -> GraphView:
-        return self._walk.reference.view
-
-    @property
-    def _view(self) -> GraphView:
-        return self._walk.folded.view
-
     # -- maps between channels -----------------------------------------------------------------
 
     def refit_channels(self, node: NodeProto) -> None:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
-        for key in [key for key in self._solutions if key[0] not in self._walk.reference.values]:
-            del self._solutions[key]
+        self._solutions = {key: b for key, b in self._solutions.items() if key[0] in self._walk.reference.values}
         if node_key(node) in self._poolings.values():
             self._see_positions(node)
         for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
@@ -225,8 +214,7 @@ class Compensation:
 
     def forget(self, channels: Axis) -> None:
         """Let the next reader of an activation have a B of its own."""
-        for key in [key for key in self._solutions if key[:2] == (channels.tensor, channels.axis)]:
-            del self._solutions[key]
+        self._solutions = {key: b for key, b in self._solutions.items() if key[:2] != (channels.tensor, channels.axis)}
 
     def columns(self, channels: Axis, mapped: AxisMap) -> Matrix:
         """Return B for an activation; U where no consumer was refitted."""
@@ -317,12 +305,12 @@ class Compensation:
         """After a node has run in the original, and before it runs in the fold, add to every tap what is missing."""
         operator = linear(self._view, after)
         window = None if operator is None else operator.fixed_window
-        if operator is None or window is None or not operator.is_plain or not self._is_alone(operator.weight):
+        if operator is None or window is None or not operator.is_plain or window.taps == 1:
+            return
+        if not self._original.is_weight(operator.weight) or len(self._original.consumers(operator.weight)) > 1:
             return
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
-        if inputs is None or outputs is None:
-            return
-        if not self._walk.loses(before.input[0], 1) or window.taps == 1:
+        if inputs is None or outputs is None or not self._walk.loses(before.input[0], 1):
             return
         weight = self._view.weight(operator.weight)
         if weight[0].size > _WIDEST:
@@ -339,9 +327,6 @@ class Compensation:
         self._view.set_weight(operator.weight, weight + added)
         if self._refits is not None:
             self._refits.taps[operator.weight] = added
-
-    def _is_alone(self, weight: str) -> bool:
-        return self._original.is_weight(weight) and len(self._original.consumers(weight)) == 1
 
     def _samples(self, node: NodeProto, window: Window, outputs: AxisMap, width: int) -> tuple[Samples, Samples]:
         """Return patches, and the outputs to be had from them, at positions drawn at random."""

@@ -64,9 +64,7 @@ class RepairApproximate(Pass):
 
     def _repair(self, view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
         norms = normalizations(self.original, group)
-        of_stream: dict[
-            int, Matrix
-        ] = {}  # by occurrences of a channel: every BatchNormalization on a stream has the same
+        of_stream: dict[int, Matrix] = {}  # by occurrences of a channel: all norms of a stream have the same
         for norm in norms:
             if norm.layer is not None:
                 factor = self._factor(rows_of(self.original, norm.layer.rows), partition)
@@ -80,10 +78,9 @@ class RepairApproximate(Pass):
         if self.independent or any(norm.layer is None for norm in norms):
             return
         normalised = {id(norm.layer.rows) for norm in norms if norm.layer is not None}
-        for layer in group_layers(self.original, group):
-            if id(layer.rows) not in normalised:
-                normalised.add(id(layer.rows))
-                self._rescale_rows(view, layer.rows, partition)
+        others = {id(layer.rows): layer.rows for layer in group_layers(self.original, group)}
+        for rows in (member for key, member in others.items() if key not in normalised):
+            self._rescale_rows(view, rows, partition)
 
     def _factor(self, rows: Rows, partition: ChannelPartition) -> Matrix:
         return variance_factor(np.zeros_like(rows) if self.independent else rows, partition)

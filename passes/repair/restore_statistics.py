@@ -55,10 +55,8 @@ class Restoration:
     """Restores statistics while both networks run."""
 
     def __init__(self, walk: SideBySide, original: GraphView, refits: Refits | None = None, doubt: float = 0.0) -> None:
-        self._refits = refits
-        self._doubt = doubt
-        self._walk = walk
-        self._original = original
+        self._walk, self._original, self._refits, self._doubt = walk, original, refits, doubt
+        self._view = walk.folded.view
         self._stored: dict[str, Array] = {}
         lossy = walk.plan.lossy
         #: Layers whose weight the fold merged, and that take a bias, by the node that writes their result.
@@ -69,10 +67,6 @@ class Restoration:
             and (layer.bias or layer.lacks_bias)
             and is_rescalable(original, layer)
         }
-
-    @property
-    def _view(self) -> GraphView:
-        return self._walk.folded.view
 
     def finish(self) -> None:
         """Store the statistics that the original's inputs would show."""
@@ -116,8 +110,7 @@ class Restoration:
     def _correlations(self, tensor: str, mapped: AxisMap) -> Matrix:
         """Return how every channel of the folded network correlates with the average of its members; 1 if constant."""
         moments = ChannelCorrelations(mapped.folded_positions.size)
-        pairs = zip(self._walk.reference.values[tensor], self._walk.folded.values[tensor], strict=True)
-        for was, is_now in pairs:
+        for was, is_now in zip(self._walk.reference.values[tensor], self._walk.folded.values[tensor], strict=True):
             moments.add(mapped.encode_samples(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
         return moments.correlations
 
@@ -182,13 +175,14 @@ class Restoration:
         if folded is None or folded.rows is None:
             return False
         rows = folded.rows  # of as many groups as the fold left
-        front = np.array(move_to_front(self._view.weight(rows.tensor), rows.axis, rows.blocks))
+        front = move_to_front(self._view.weight(rows.tensor), rows.axis, rows.blocks)
         if len(front) != len(gain):
             return False
-        front *= gain.reshape(-1, *[1] * (front.ndim - 1)).astype(front.dtype)
-        self._view.set_weight(rows.tensor, np.ascontiguousarray(move_from_front(front, rows.axis, rows.blocks)))
+        scaled = front * gain.reshape(-1, *[1] * (front.ndim - 1)).astype(front.dtype)
+        self._view.set_weight(rows.tensor, np.ascontiguousarray(move_from_front(scaled, rows.axis, rows.blocks)))
         if self._refits is not None:
-            self._refits.add_gain(rows.tensor, gain)
+            gains = self._refits.gains  # rows may be scaled again
+            gains[rows.tensor] = gain * gains.get(rows.tensor, np.ones(len(gain)))
         old: Array = self._view.weight(bias)
         flat = old.reshape(-1).astype(np.float64) * gain + shift / factor
         self._view.set_weight(bias, flat.reshape(old.shape))

@@ -71,12 +71,14 @@ class SideBySide:
         A fold changes weights and numbers, never the nodes or their results' names.
         """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
-        compared = ((node_key(node), self._compared_tensors(node, written)) for node in self.reference.view.nodes)
-        looked_at = {key: names for key, names in compared if names}
+        looked_at: dict[str, list[str]] = {}  # by a repair, when it comes to a node
+        for node in self.reference.view.nodes:
+            of_results = node.output if written is None or written(node) else ()
+            if names := [*(reads(node) if self.repairs(node) else ()), *of_results]:
+                looked_at[node_key(node)] = names
         self.folded.limit(looked_at)
         for before in self.reference.walk(looked_at, partial(progress, action)):
-            for key in [key for key in self._maps if key[0] not in self.reference.values]:
-                del self._maps[key]
+            self._maps = {key: mapped for key, mapped in self._maps.items() if key[0] in self.reference.values}
             after = by_output[node_key(before)]
             deviates = self.deviates(before)
             if deviates:
@@ -89,13 +91,8 @@ class SideBySide:
                 self._deviating.difference_update(before.output)
                 self._borrow(before)
             self.folded.release(after)
-            if deviates and self.folded.view.uses_scratch:
+            if deviates and self.folded.view.scratch is not None:
                 memory.give_back()
-
-    def _compared_tensors(self, node: NodeProto, written: Callable[[NodeProto], bool] | None) -> list[str]:
-        """Return the tensors that a repair looks at when it comes to a node."""
-        of_results = node.output if written is None or written(node) else ()
-        return [*(reads(node) if self.repairs(node) else ()), *of_results]
 
     def run(self, before: NodeProto, after: NodeProto) -> None:
         """Run a node in both networks."""
@@ -111,13 +108,8 @@ class SideBySide:
 
     def _is_narrower(self, node: NodeProto) -> bool:
         """Whether an output of a node has fewer channels in the fold."""
-        values = self.reference.values
-        return any(
-            self.plan.touches(Axis(name, axis))
-            for name in node.output
-            if name in values
-            for axis in range(values[name][0].ndim)
-        )
+        values = {name: self.reference.values[name] for name in node.output if name in self.reference.values}
+        return any(self.plan.touches(Axis(n, axis)) for n, parts in values.items() for axis in range(parts[0].ndim))
 
     def _borrow(self, node: NodeProto) -> None:
         """Let the folded network have the reference's values of a node's outputs."""
@@ -182,7 +174,3 @@ class Refits:
     columns: dict[str, ColumnMap] = field(default_factory=dict)  # B
     taps: dict[str, Array] = field(default_factory=dict)  # D, in the shape of the folded weight
     gains: dict[str, Matrix] = field(default_factory=dict)  # g, in the order of the folded rows
-
-    def add_gain(self, weight: str, gain: Matrix) -> None:
-        """Note that rows were scaled, perhaps again."""
-        self.gains[weight] = gain * self.gains.get(weight, np.ones(len(gain)))

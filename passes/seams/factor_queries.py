@@ -10,6 +10,7 @@ from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.view import GraphView
 from onnxfold.language.projections import Projection, have_room, head_counts, packed_projection, query_products
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.seams.tables import identity, is_written
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,10 @@ class FactorQueries(Pass):
         return PassResult(view.expand({node_key(node): _factor(view, node) for node in projections}))
 
 
-def is_written(view: GraphView, weight: str, only: frozenset[str] | None) -> bool:
-    """Whether the matrix in front of a weight is among those that are written."""
-    return only is None or view.fresh_name(f"{weight}_basis") in only
-
-
 def _factor(view: GraphView, node: NodeProto) -> list[NodeProto]:
     """Return the product by an identity matrix, and the one that reads it."""
     weight = node.input[1]
-    dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(weight))
-    basis = view.add_weight(f"{weight}_basis", np.eye(view.weights[weight].shape[0], dtype=dtype))
+    basis = view.add_weight(f"{weight}_basis", identity(view, weight, view.weights[weight].shape[0]))
     result = view.fresh_name(f"{node.output[0]}_coordinates")
     name = f"{node.name or node.output[0]}_coordinates"
     return [helper.make_node("MatMul", [node.input[0], basis], [result], name), with_input(node, 0, result)]

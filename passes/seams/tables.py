@@ -46,22 +46,32 @@ class FactorTables(Pass):
             >= (LEAST_SHARE_OF_PART if is_part(view, node.input[0]) else _LEAST_SHARE) * weights
         ]
         twins = _twins(view, {node.input[0] for node in lookups})
-        renamed: dict[str, str] = {}
         products: dict[str, NodeProto] = {}
         for node in lookups:
             table, rows = node.input[0], node.output[0]
-            basis = view.fresh_name(f"{table}_basis")
-            if table in twins or not (self.only is None or basis in self.only):
-                continue
-            values = view.weights[table]
-            dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(table))
-            view.put_weights({basis: np.eye(values.shape[1], dtype=dtype)})
-            result = view.fresh_name(f"{rows}_whole")
-            products[rows] = helper.make_node("MatMul", [rows, basis], [result], f"{node.name or rows}_whole")
-            renamed[rows] = result
-        view.rename_inputs(renamed)
+            if table not in twins and is_written(view, table, self.only):
+                width, name = view.weights[table].shape[1], f"{node.name or rows}_whole"
+                products[rows] = identity_product(view, rows, table, width, name)
+        view.rename_inputs({rows: product.output[0] for rows, product in products.items()})
         lookups = [node for node in view.nodes if node_key(node) in products]
         return PassResult(view.expand({node_key(node): [node, products[node_key(node)]] for node in lookups}))
+
+
+def is_written(view: GraphView, weight: str, only: frozenset[str] | None) -> bool:
+    """Whether the matrix beside a weight is among those that are written; all are if None."""
+    return only is None or view.fresh_name(f"{weight}_basis") in only
+
+
+def identity(view: GraphView, weight: str, width: int) -> Array:
+    """Return the identity matrix of the type of a weight."""
+    return np.eye(width, dtype=helper.tensor_dtype_to_np_dtype(view.weight_type(weight)))
+
+
+def identity_product(view: GraphView, tensor: str, table: str, width: int, name: str = "") -> NodeProto:
+    """Return the product of a tensor by an identity matrix, which becomes a weight beside a table."""
+    basis = view.add_weight(f"{table}_basis", identity(view, table, width))
+    result = view.fresh_name(f"{tensor}_whole")
+    return helper.make_node("MatMul", [tensor, basis], [result], name or result)
 
 
 def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:

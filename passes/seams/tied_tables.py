@@ -8,13 +8,13 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.channels import find_groups
-from onnxfold.channels.constraints.streams import is_identity
+from onnxfold.channels.constraints import is_identity
 from onnxfold.graph.nodes import attr_int, attr_ints, captured_names, node_key, rewritten
 from onnxfold.graph.patterns import multiplies_weight
-from onnxfold.graph.tensors import Array, is_float
+from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.seams.tables import LEAST_ROWS, LEAST_SHARE_OF_PART
+from onnxfold.passes.seams.tables import LEAST_ROWS, LEAST_SHARE_OF_PART, identity, identity_product, is_written
 
 _MATRIX = 2
 
@@ -108,7 +108,7 @@ class SplitTables(Pass):
             fits = 0 < self.first < self.stop <= rows and count >= LEAST_ROWS * tie.width
             fits = fits and count * tie.width >= LEAST_SHARE_OF_PART * weights
             rare = view.fresh_name(f"{tie.table}_from_{self.first}")
-            fits = fits and (self.only is None or view.fresh_name(f"{rare}_basis") in self.only)
+            fits = fits and is_written(view, rare, self.only)
             if fits and all(node.op_type == "MatMul" for node in heads):
                 parts[self._split(view, tie, rows)] = tie.table
         return PassResult(bool(parts), parts)
@@ -157,7 +157,7 @@ class SplitTables(Pass):
         rare_rows = add("Gather", [codes, rare], axis=1)
         made[-1].name = f"{node.name or node.output[0]}_from_{self.first}"
         rare_rows = add("Transpose", [rare_rows], perm=[*range(1, rank + 1), 0])
-        rare_rows = add("MatMul", [rare_rows, view.add_weight(f"{codes}_basis", _identity(view, tie))])
+        rare_rows = add("MatMul", [rare_rows, view.add_weight(f"{codes}_basis", identity(view, tie.table, tie.width))])
         usual = next(names)
         made.append(rewritten(node, inputs=[data, other], outputs=[usual]))
         is_rare = add("Unsqueeze", [add("Equal", [past, rare]), view.add_weight(f"{stem}_axis", np.array([-1]))])
@@ -170,7 +170,7 @@ class SplitTables(Pass):
         turned, rare, usual, front, behind = (
             view.fresh_name(f"{stem}_{part}") for part in ("turned", "rare", "usual", "front", "behind")
         )
-        basis = view.add_weight(f"{codes}_basis", _identity(view, tie))
+        basis = view.add_weight(f"{codes}_basis", identity(view, tie.table, tie.width))
         # Scores of all words take most memory: what is small comes first.
         made = [
             helper.make_node("MatMul", [node.input[0], basis], [turned], turned),
@@ -186,10 +186,6 @@ class SplitTables(Pass):
         return [*made, helper.make_node("Concat", parts, [stem], f"{stem}_words", axis=-1)]
 
 
-def _identity(view: GraphView, tie: TiedTable) -> Array:
-    return np.eye(tie.width, dtype=helper.tensor_dtype_to_np_dtype(view.weight_type(tie.table)))
-
-
 @dataclass(frozen=True)
 class FactorTies(Pass):
     """Let a residual stream be narrower than the table that it begins and ends with.
@@ -203,48 +199,35 @@ class FactorTies(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Insert a product behind every lookup, and one in front of every tensor that is scored."""
-        places = _places(view)
-        if self.only is not None:
-            places = [tie for tie in places if view.fresh_name(f"{tie.table}_basis") in self.only]
-        elif places and not _are_rotated(view.copy(), places):
-            places = []
-        if places:
-            _insert(view, places)
-        return PassResult(bool(places))
+        ties = [
+            tie for tie in find_ties(view) if not _has_product(view, tie) and is_written(view, tie.table, self.only)
+        ]
+        if not ties or (self.only is None and not _are_rotated(view.copy(), ties)):
+            return PassResult(modified=False)
+        _insert(view, ties)
+        return PassResult(modified=True)
 
 
-def _are_rotated(trial: GraphView, places: list[TiedTable]) -> bool:
+def _are_rotated(trial: GraphView, ties: list[TiedTable]) -> bool:
     """Whether a stream may be rotated behind some products, which are inserted."""
-    written, groups = _insert(trial, places), find_groups(trial, streams=True).groups
+    written, groups = _insert(trial, ties), find_groups(trial, streams=True).groups
     return any(member.axis.tensor in written for group in groups if group.norms for member in group.members)
 
 
-def _places(view: GraphView) -> list[TiedTable]:
-    """Return the tables without such products."""
-    return [
-        tie
-        for tie in find_ties(view)
-        if not any(
-            multiplies_weight(view, reader) and is_identity(view, reader.input[1])
-            for name in tie.rows
-            for reader in view.consumers(name)
-        )
-    ]
+def _has_product(view: GraphView, tie: TiedTable) -> bool:
+    readers = (reader for name in tie.rows for reader in view.consumers(name))
+    return any(multiplies_weight(view, reader) and is_identity(view, reader.input[1]) for reader in readers)
 
 
 def _insert(view: GraphView, ties: list[TiedTable]) -> set[str]:
     """Insert the products; return the names of their weights."""
-    written: set[str] = set()
     products: dict[str, NodeProto] = {}
     renamed: dict[str, str] = {}
     scored: dict[tuple[str, str], str] = {}
     for tie in ties:
-        dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(tie.table))
         for name in (*tie.rows, *tie.scored):
-            identity = view.add_weight(f"{tie.table}_basis", np.eye(tie.width, dtype=dtype))
-            result = view.fresh_name(f"{name}_whole")
-            written.add(identity)
-            products[name] = helper.make_node("MatMul", [name, identity], [result], result)
+            products[name] = identity_product(view, name, tie.table, tie.width)
+            (result,) = products[name].output
             if name in tie.rows:
                 renamed[name] = result
             else:
@@ -257,4 +240,4 @@ def _insert(view: GraphView, ties: list[TiedTable]) -> set[str]:
         nodes.append(rewritten(node, inputs=inputs))
         nodes += [products[name] for name in node.output if name in products]
     view.replace_nodes(nodes)
-    return written
+    return {product.input[1] for product in products.values()}

@@ -15,6 +15,7 @@ from onnxfold.passes.base import Pass, PassResult
 #: Operators of one operand, and of two, that treat every number by itself.
 _ALONE = frozenset({"Cast", "Identity", "Neg"})
 _IN_PAIRS = frozenset({"Add", "Div", "Mul", "Sub"})
+_TURNED = (2, 1, 0)  # by a Transpose without a permutation
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,12 @@ class _Moved:
         if len(after) != 3 or len(before) not in (3, 4):
             return
         heads, width, size = before[1], before[-1], after[-1]
-        if len(before) == 4:
-            if _are_equal(before[2:], after[1:]) and isinstance(heads, int) and heads > 1:
-                self.apart[result] = _Apart(source, heads, views)
-                self.dropped.add(node_key(node))
+        if len(before) == 4 and _are_equal(before[2:], after[1:]) and isinstance(heads, int) and heads > 1:
+            self.apart[result] = _Apart(source, heads, views)
+            self.dropped.add(node_key(node))
+        if len(before) == 4 or not isinstance(width, int) or not isinstance(size, int):
             return
-        if not isinstance(width, int) or not isinstance(size, int) or not _are_equal(before[:1], after[:1]):
-            return
-        if width % size == 0 and width > size:
+        if _are_equal(before[:1], after[:1]) and width % size == 0 and width > size:
             name = self.view.fresh_name(f"{result}_apart")
             self.apart[result] = _Apart(name, width // size, views, place=1)
             outer = [d if isinstance(d, int) else 0 for d in before[:2]]  # 0 copies
@@ -125,7 +124,7 @@ class _Moved:
         inputs = [old if tensor is None else tensor.name for old, tensor in zip(node.input, tensors, strict=True)]
         result = self.view.fresh_name(f"{node.output[0]}_apart")
         views = frozenset[str]().union(*(tensor.views for tensor in present))
-        place = _order(node).index(place) if node.op_type == "Transpose" else place
+        place = attr_ints(node, "perm", _TURNED).index(place) if node.op_type == "Transpose" else place
         self.apart[node.output[0]] = _Apart(result, heads, views, place)
         self.made[node_key(node)] = rewritten(node, inputs=inputs, outputs=[result], attributes=attributes)
 
@@ -155,11 +154,6 @@ def _are_equal(some: Dims, others: Dims) -> bool:
     return some == others and "" not in some
 
 
-def _order(node: NodeProto) -> list[int]:
-    """Return the permutation of a Transpose of three axes."""
-    return attr_ints(node, "perm", (2, 1, 0))
-
-
 def _attributes(view: GraphView, node: NodeProto, moved: int, place: int) -> dict[str, object]:
     """Return the attributes that differ with two axes in place of axis `place`."""
     if node.domain not in DEFAULT_DOMAINS:
@@ -174,6 +168,6 @@ def _attributes(view: GraphView, node: NodeProto, moved: int, place: int) -> dic
     if node.op_type == "Softmax" and attr_int(node, "axis", -1 if view.opset() >= 13 else 1) in (-1, 2):
         return {"axis": 3}
     if node.op_type == "Transpose":
-        pairs = ((old, old + 1) if old == place else (old + (old > place),) for old in _order(node))
+        pairs = ((old, old + 1) if old == place else (old + (old > place),) for old in attr_ints(node, "perm", _TURNED))
         return {"perm": [axis for pair in pairs for axis in pair]}
     raise Mismatch("it mixes batch and heads")

@@ -1,6 +1,6 @@
 """Rewrites of views, and of what stands between two, that hide which position of an axis is which."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, permutations
 from math import prod
@@ -12,7 +12,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_int, attr_ints, rewritten
 from onnxfold.graph.patterns import Dims, Match, Mismatch, chain, dims, only_reader
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.language.layouts import NORMS
 from onnxfold.passes.base import Rewrite
@@ -41,7 +41,7 @@ class ShufflesToGather(Rewrite):
         """Return a Gather of the permutation."""
         first, turn, last = match.nodes
         start, inner, end = (
-            [_STAND_IN if d is None else d for d in _known(view.shape(tensor))]
+            [_STAND_IN if d is None else d for d in _known(view, tensor)]
             for tensor in (first.input[0], first.output[0], last.output[0])
         )
         if start != end or prod(start) != prod(inner) or len(inner) <= len(start):
@@ -129,18 +129,11 @@ class HeadsToAxis(Rewrite):
         if attr_int(norm, "axis", -1) not in (-1, len(view.shape(first.output[0]) or ()) - 1) or len(norm.output) > 1:
             raise Mismatch("the norm is not one of the last axis alone")
         size = _row(view, first, last)
-        *outer, width = (d or 0 for d in _known(view.shape(first.input[0])))  # 0 copies
-        source, nodes = first.input[0], []
-        for node, inner in ((first, [width // size, size]), (norm, []), (last, [width])):
-            result = last.output[0] if node is last else view.fresh_name(f"{node.output[0]}_apart")
-            if inner:
-                shape = view.add_weight(f"{result}_shape", np.array([*outer, *inner], np.int64))
-                nodes.append(rewritten(node, inputs=[source, shape], outputs=[result], without=["allowzero"]))
-            else:
-                inputs = [source, *node.input[1:]]
-                nodes.append(rewritten(node, inputs=inputs, outputs=[result], attributes={"axis": -1}))
-            source = result
-        return nodes
+        *outer, width = (d or 0 for d in _known(view, first.input[0]))  # 0 copies
+        apart, normed = (view.fresh_name(f"{node.output[0]}_apart") for node in (first, norm))
+        cut = _reshape(view, first, first.input[0], apart, [*outer, width // size, size])
+        inside = rewritten(norm, inputs=[apart, *norm.input[1:]], outputs=[normed], attributes={"axis": -1})
+        return [cut, inside, _reshape(view, last, normed, last.output[0], [*outer, width])]
 
 
 @dataclass(frozen=True)
@@ -158,7 +151,7 @@ class PackedToSlices(Rewrite):
     def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
         """Return nodes that slice, reshape and transpose a part."""
         reshape, *turns, gather = match.nodes
-        before, after = (_known(view.shape(tensor)) for tensor in (reshape.input[0], reshape.output[0]))
+        before, after = (_known(view, tensor) for tensor in (reshape.input[0], reshape.output[0]))
         rank, axis = len(after), len(before) - 1
         sizes = [d or 0 for d in after[axis:]]
         if not before or rank <= len(before) or prod(sizes) != before[-1] or not before[-1] or 1 in sizes[:2]:
@@ -194,10 +187,17 @@ class PackedToSlices(Rewrite):
         return nodes
 
 
-def _known(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
+def _known(view: GraphView, tensor: str) -> Shape:
+    shape = view.shape(tensor)
     if shape is None:
         raise Mismatch("a shape is unknown")
     return shape
+
+
+def _reshape(view: GraphView, node: NodeProto, source: str, result: str, target: list[int]) -> NodeProto:
+    """Return a Reshape with another target between other tensors."""
+    shape = view.add_weight(f"{result}_shape", np.array(target, np.int64))
+    return rewritten(node, inputs=[source, shape], outputs=[result], without=["allowzero"])
 
 
 def _turn(node: NodeProto, rank: int) -> list[int]:
@@ -234,14 +234,10 @@ def _order(view: GraphView, match: tuple[NodeProto, ...], sizes: tuple[int, ...]
     for order in permutations(range(len(end))):
         apart = [end[axis] for axis in order]
         turned = grid.reshape(apart).transpose(np.argsort(order))
-        if set(_ends(start)) <= set(_ends(apart)) and np.array_equal(turned, result):
+        is_cut = set(accumulate(start, mul)) <= set(accumulate(apart, mul))  # no axis is put together with others
+        if is_cut and np.array_equal(turned, result):
             return list(order)
     raise Mismatch("it is no Transpose of axes")
-
-
-def _ends(dims: Iterable[int]) -> list[int]:
-    """Return the products of the first dimensions."""
-    return list(accumulate(dims, mul))
 
 
 def _target(view: GraphView, source: str, result: str, order: list[int]) -> list[int]:
@@ -249,14 +245,12 @@ def _target(view: GraphView, source: str, result: str, order: list[int]) -> list
     start, end = view.shape(source) or (), view.shape(result) or ()
     if len(start) == len(end):
         return []
-    symbols = view.symbols(source), view.symbols(result)
+    symbols = [*view.symbols(source), *[""] * len(end)]
     target = []
     for place, axis in enumerate(order):
+        copies = start[place : place + 1] == (None,) and symbols[place] == view.symbols(result)[axis] != ""
         size = end[axis]
-        if size is None:
-            same = place < len(start) and start[place] is None and symbols[0][place] == symbols[1][axis] != ""
-            size = 0 if same else -1
-        target.append(size)
+        target.append(size if size is not None else 0 if copies else -1)
     if target.count(-1) > 1:
         raise Mismatch("the shape of its axes cannot be written")
     return target
@@ -281,7 +275,7 @@ def _inner(view: GraphView, tensor: str, known: Mapping[str, int], total: int) -
 
 def _row(view: GraphView, first: NodeProto, last: NodeProto) -> int:
     """Return the width of a row between two views that together change nothing."""
-    outer, inner, back = (_known(view.shape(name)) for name in (first.input[0], first.output[0], last.output[0]))
+    outer, inner, back = (_known(view, name) for name in (first.input[0], first.output[0], last.output[0]))
     if not outer or not len(outer) == len(inner) == len(back):
         raise Mismatch("the views change the number of axes")
     width, size = outer[-1], inner[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from onnxfold.channels.registry import find_rule
+from onnxfold.channels.context import find_rule
 from onnxfold.errors import NothingToFoldError
 from testing.quick import LOSSLESS, quick_fold
 from testing.random_graphs.common import Array

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import defs
 
 from onnxfold.channels import walker  # noqa: F401  (registers the rules)
-from onnxfold.channels.registry import ChannelRule, all_rules
+from onnxfold.channels.context import ChannelRule, all_rules
 from testing.random_graphs.common import MICROSOFT, NEWEST_OPSET, UNKNOWN_TO_ONNX
 
 _RULES: list[tuple[str, ChannelRule]] = all_rules()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis, BiasInput, Lengths, Linear, Role
-from onnxfold.channels.registry import channel_rule
 
 
 def samples_times_filters(node: NodeContext) -> Linear:

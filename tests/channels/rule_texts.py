@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 from onnx import NodeProto, defs
 
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import NodeContext, find_rule
 from onnxfold.channels.declarations import (
     Apart,
     Axis,
@@ -24,7 +24,6 @@ from onnxfold.channels.declarations import (
     Select,
     Use,
 )
-from onnxfold.channels.registry import find_rule
 from onnxfold.channels.walker import declare_node
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView

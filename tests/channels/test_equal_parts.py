@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.channels.constraints.equal_parts import equal_cells
+from onnxfold.channels.constraints import equal_cells
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.channels.registry import all_rules
+from onnxfold.channels.context import all_rules
 from testing.models import ALL_MODELS
 from tests.channels.describe import golden
 from tests.channels.rule_texts import rule_texts

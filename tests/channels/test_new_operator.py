@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import onnxfold
-from onnxfold.channels import registry
+from onnxfold.channels import context
 from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.registry import OperatorRegistry
 from onnxfold.inspection import inspect_model
@@ -27,10 +27,10 @@ RULE = "tests.channels.deform_conv"
 @pytest.fixture
 def rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Import the rule file, and forget it afterwards."""
-    found = OperatorRegistry[registry.ChannelRule]("a channel rule")
-    for domain, op_type, known in registry._RULES:
+    found = OperatorRegistry[context.ChannelRule]("a channel rule")
+    for domain, op_type, known in context._RULES:
         found.add(op_type, known, since=known.since, domain=domain)
-    monkeypatch.setattr(registry, "_RULES", found)
+    monkeypatch.setattr(context, "_RULES", found)
     monkeypatch.setattr("onnxfold.channels.layers.find_rule", found.find)
     monkeypatch.setattr("onnxfold.channels.walker.find_rule", found.find)
     importlib.import_module(RULE)

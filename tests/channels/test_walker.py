@@ -7,9 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.channels import find_groups, walker
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, ChannelRule, NodeContext
 from onnxfold.channels.declarations import Axis, Block, Role
-from onnxfold.channels.registry import ChannelRule
 from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.files.load import load
 from testing.graph_builder import GraphBuilder

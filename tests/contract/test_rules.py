@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 from onnxfold.channels import find_groups
+from onnxfold.channels.context import all_rules, channel_rule, find_rule
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.registry import all_rules, channel_rule, find_rule
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.folding.open_model import all_groups, open_scopes, refusals_of_file

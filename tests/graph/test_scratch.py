@@ -50,7 +50,7 @@ def test_a_fold_through_a_file_gives_the_same_bytes(
 def test_what_waits_in_a_file_is_still_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "_KEPT_BYTES", 16)
     view = load(model)
-    view.use_scratch(Scratch())
+    view.scratch = Scratch()
     name = next(name for name in view.float_weight_names() if view.weight_size(name) > 64)
     values = view.weight(name)
     view.set_weight(name, np.full_like(values, np.inf))

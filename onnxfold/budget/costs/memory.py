@@ -39,8 +39,8 @@ from onnxfold.budget.costs.lengths import (
     number_groups,
 )
 from onnxfold.budget.costs.weights import BatchOfOne, graphs_of, used_nodes
+from onnxfold.channels.context import Result
 from onnxfold.channels.layers import result_of
-from onnxfold.channels.registry import Result
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import attr_int, captured_names
 from onnxfold.graph.tensors import bits_per_element, constant_value, type_of

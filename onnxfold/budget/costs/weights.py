@@ -9,7 +9,7 @@ from onnx import GraphProto, NodeProto
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
-from onnxfold.graph.inlining import inline_calls
+from onnxfold.graph.files.well_formed import inline_calls
 from onnxfold.graph.nodes import captured_names, dequantized_tensors, node_key, scales, subgraphs
 from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView

@@ -1,10 +1,11 @@
 """Convolutions, pooling, resizing, and what moves pixels between channels and space."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis, BiasInput, Lengths, Linear, Role, Window
-from onnxfold.channels.registry import channel_rule
 
 
 def convolution(node: NodeContext) -> Linear:
@@ -31,6 +32,11 @@ def _window(node: NodeContext) -> Window:
     return Window(kernel, strides, dilations, pads if known else (), node.integer("group", 1))
 
 
+def with_activation(operator: Linear) -> Linear:
+    """Return an operator of onnxruntime, which does more behind the sum: an activation, or a summand."""
+    return replace(operator, is_plain=False, bias=replace(operator.bias, takes_constants=False))
+
+
 MIXES = "a convolution mixes neighbouring positions of its spatial axes"
 
 
@@ -54,6 +60,20 @@ def conv(node: NodeContext) -> None:
             node.rotatable(out)
     if node.input(2):
         node.hold_vector(2, Role.BIAS, out)
+
+
+@channel_rule(
+    "FusedConv", domain="com.microsoft", mixes=MIXES, computes=lambda node: with_activation(convolution(node))
+)
+def fused_conv(node: NodeContext) -> None:
+    """Conv, an optional summand as input 3, and an activation; what Conv mixes stays, also where the summand is X."""
+    conv(node)
+    if node.input(3):
+        for axis in (0, 1):
+            node.link(node.axis(node.input(3), axis), node.axis(node.output(), axis))
+        for tensor in (node.input(0), node.input(3), node.output()):
+            for axis in range(2, node.rank(tensor)):
+                node.block(node.axis(tensor, axis), MIXES)
 
 
 def _channels(node: NodeContext) -> tuple[Axis, Axis]:

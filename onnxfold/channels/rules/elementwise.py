@@ -1,8 +1,7 @@
 """Operators that act on each element separately, of one operand or of several with broadcasting."""
 
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, Result, channel_rule
 from onnxfold.channels.declarations import Role, Shift
-from onnxfold.channels.registry import Result, channel_rule
 
 UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip",
@@ -79,6 +78,15 @@ def broadcast(node: NodeContext) -> None:
 def _link_operands(node: NodeContext, role: Role) -> None:
     for operand in node.inputs:
         node.link_broadcast(operand, node.output(), role)
+
+
+@channel_rule("BiasGelu", "FastGelu", "QuickGelu", domain="com.microsoft")
+@channel_rule("Gelu", domain="com.microsoft", result=Result.IN_PLACE)
+def gelu(node: NodeContext) -> None:
+    """Elementwise, some with a bias along the last axis."""
+    node.link_all(node.input(0), node.output())
+    if node.input(1):
+        node.link_broadcast(node.input(1), node.output(), Role.BIAS)
 
 
 @channel_rule("QuantizeLinear", "DequantizeLinear")

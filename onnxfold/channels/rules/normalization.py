@@ -1,8 +1,7 @@
 """Normalisations over the activations of one sample."""
 
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, Result, channel_rule
 from onnxfold.channels.declarations import Axis, BatchNorm, Role
-from onnxfold.channels.registry import Result, channel_rule
 from onnxfold.language.layouts import MICROSOFT, NORMS, SUM, SUM_AND_NORM
 
 _OVER_CHANNELS = (

@@ -1,8 +1,10 @@
 """Products with matrices: Gemm, MatMul, Einsum, and those of onnxruntime with few bits."""
 
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis, BiasInput, Lengths, Linear, Role
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.rules.convolutions import with_activation
+
+_SUMS_OVER = "a matrix product sums over this axis"
 
 
 def general_product(node: NodeContext) -> Linear:
@@ -19,7 +21,10 @@ def general_product(node: NodeContext) -> Linear:
     return Linear(products)
 
 
-@channel_rule("Gemm", mixes="a matrix product sums over this axis", computes=general_product)
+@channel_rule("Gemm", mixes=_SUMS_OVER, computes=general_product)
+@channel_rule(
+    "FusedGemm", domain="com.microsoft", mixes=_SUMS_OVER, computes=lambda node: with_activation(general_product(node))
+)
 def gemm(node: NodeContext) -> None:
     """With A' of shape (M, K) and B' (K, N), the constant one consumes K and produces its other axis."""
     a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
@@ -85,6 +90,30 @@ def matmul(node: NodeContext) -> None:
             node.keep_apart(Axis(y, axis))
     for operand in (a, b):
         _link_leading(node, operand, y)
+
+
+_TRANSPOSES = ("transA", "transB", "transBatchA", "transBatchB")
+
+
+def scaled_product(node: NodeContext) -> Linear:
+    """A product times a number; the axes of a transposed weight are not followed."""
+    if not any(node.integer(name, 0) for name in _TRANSPOSES):
+        return product(node)
+    turned = node.integer("transA", 0)
+    depth = Lengths(node.input(0), -2, -1) if turned else Lengths(node.input(0), -1)
+    return Linear((Lengths(node.output()), depth), product(node).weight)
+
+
+@channel_rule(
+    "FusedMatMul", domain="com.microsoft", mixes="it sums over this axis of two activations", computes=scaled_product
+)
+def fused_matmul(node: NodeContext) -> None:
+    """MatMul with a scale; transposed operands are not followed."""
+    if any(node.integer(name, 0) for name in _TRANSPOSES):
+        raise CannotDeclareError(
+            "transposed operands of FusedMatMul are not followed; fold before onnxruntime's optimiser"
+        )
+    matmul(node)
 
 
 def _link_leading(node: NodeContext, operand: str, result: str) -> None:

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import NodeContext, channel_rule
 from onnxfold.channels.declarations import Recurrence, Role
-from onnxfold.channels.registry import channel_rule
 
 #: Gates per operator: W is (directions, gates * hidden, input), R (directions, gates * hidden, hidden).
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis
-from onnxfold.channels.registry import channel_rule
 from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.view import GraphView
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis, Positions, Role
-from onnxfold.channels.registry import channel_rule
 
 
 @channel_rule(

@@ -1,7 +1,6 @@
 """Trilu."""
 
-from onnxfold.channels.context import NodeContext
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.context import NodeContext, channel_rule
 
 
 @channel_rule("Trilu", since=14, mixes="it cuts a triangle out of this axis and its neighbour")

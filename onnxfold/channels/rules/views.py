@@ -7,9 +7,8 @@ from operator import mul
 
 import numpy as np
 
-from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext, Result, channel_rule
 from onnxfold.channels.declarations import Axis
-from onnxfold.channels.registry import Result, channel_rule
 from onnxfold.graph.tensors import Shape
 
 _MIXES = "the reshape cuts this axis into parts that are not whole channels"

@@ -22,8 +22,14 @@ from onnxfold.errors import (
     OptionTypeError,
     UnsupportedModelError,
 )
-from onnxfold.graph.files.well_formed import WiringError, model_problem, node_label, payload_fits, sort_nodes
-from onnxfold.graph.inlining import require_inlinable
+from onnxfold.graph.files.well_formed import (
+    WiringError,
+    model_problem,
+    node_label,
+    payload_fits,
+    require_inlinable,
+    sort_nodes,
+)
 from onnxfold.graph.nodes import all_nodes
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView

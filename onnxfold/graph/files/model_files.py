@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 
@@ -44,21 +45,15 @@ def external_files(path: Path) -> list[Path]:
     except Exception:  # whoever loads it says what is wrong
         return []
     folder = path.resolve().parent
-    return [folder / location for location in dict.fromkeys(locations(tensors_of(model)))]
-
-
-def tensors_of(model: ModelProto) -> Iterator[TensorProto]:
-    """Return every tensor of a model, those of bodies, attributes and functions included."""
-    for graph in (model.graph, *(g for t in model.training_info for g in (t.initialization, t.algorithm))):
-        yield from _tensors(graph)
-    yield from _tensors_of_nodes(node for function in model.functions for node in function.node)
+    graphs = [model.graph, *(g for t in model.training_info for g in (t.initialization, t.algorithm))]
+    tensors = chain(*map(_tensors, graphs), _tensors_of_nodes(n for f in model.functions for n in f.node))
+    return [folder / location for location in dict.fromkeys(locations(tensors))]
 
 
 def lazy_files(view: GraphView) -> list[Path]:
     """Return the files that a view still reads weights from."""
-    lazy = (w for w in view.weights.values() if isinstance(w, LazyTensor))
-    places = ((w.base_dir, location) for w in lazy for location in locations([w.proto]))
-    return list(dict.fromkeys(folder / location for folder, location in places if folder is not None))
+    lazy = [w for w in view.weights.values() if isinstance(w, LazyTensor) and w.base_dir is not None]
+    return list(dict.fromkeys(Path(w.base_dir or "", location) for w in lazy for location in locations([w.proto])))
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:

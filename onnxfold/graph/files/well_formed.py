@@ -7,6 +7,8 @@ Checks of a graph's wiring: unique names, no missing names, no cycles.
 
 Defects are reported; nodes that are merely not in the order of execution are sorted. onnxruntime refuses all
 that is refused here, and onnx's checker most of it. Time and memory grow linearly with the number of nodes.
+
+Model-local functions are written out within a limit on the resulting size.
 """
 
 import re
@@ -18,11 +20,12 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from math import prod
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper, inliner
 
-from onnxfold.graph.inlining import calls_in_order
+from onnxfold.errors import MemoryLimitError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, subgraphs
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
+from onnxfold.machine import memory
 from onnxfold.printable import shortened
 
 #: An input or a weight is there before the first node.
@@ -280,3 +283,49 @@ def payload_fits(weight: LazyTensor) -> bool:
 
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
+
+
+#: Functions that call functions double with every level: a file of some KB can stand for any number of nodes.
+MOST_NODES = 1_000_000
+#: What a node takes while it is worked on: protobuf, its Python object, shapes and declarations (measured).
+_NODE_BYTES = 4096
+
+_Key = tuple[str, str, str]
+
+
+def inline_calls(model: ModelProto) -> ModelProto:
+    """Return a model with the calls of its functions replaced by their bodies."""
+    require_inlinable(model)
+    return inliner.inline_local_functions(model)
+
+
+def require_inlinable(model: ModelProto) -> None:
+    """Refuse functions that cannot be written out; raises what :func:`inline_calls` does."""
+    if not model.functions:
+        return
+    sizes: dict[_Key, int] = {}  # of every function, in nodes, when it is written out
+    for key, calls in calls_in_order(model.functions).items():
+        sizes[key] = _size(calls, sizes)
+    count = _size(_calls(model.graph.node), sizes)
+    if count > MOST_NODES:
+        raise MemoryLimitError(
+            f"the functions of the model, written out, are {count:,} nodes, more than {MOST_NODES:,}: "
+            "export it without nested functions"
+        )
+    memory.require(count * _NODE_BYTES, f"the model with its functions written out ({count:,} nodes)")
+
+
+def calls_in_order(functions: Iterable[FunctionProto]) -> dict[_Key, Counter[_Key]]:
+    """Return the functions that each function calls, called ones first; raises CycleError where one calls itself."""
+    calls = {(f.domain, f.name, f.overload): _calls(f.node) for f in functions}
+    order = TopologicalSorter({key: [called for called in counts if called in calls] for key, counts in calls.items()})
+    return {key: calls[key] for key in order.static_order()}
+
+
+def _size(calls: Counter[_Key], sizes: dict[_Key, int]) -> int:
+    return sum(times * sizes.get(key, 1) for key, times in calls.items())
+
+
+def _calls(nodes: Iterable[NodeProto]) -> Counter[_Key]:
+    """Count the operators of nodes, those of bodies included."""
+    return Counter((node.domain, node.op_type, node.overload) for node in all_nodes(nodes))

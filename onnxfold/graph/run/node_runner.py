@@ -31,18 +31,13 @@ class NodeSessions:
     """Sessions of one-node models of a graph. Nodes that differ in nothing but names and weights share one.
 
     Opening a session takes ten times as long as running a small node: walks of copies of a graph share them, too.
-
-    Attributes
-    ----------
-    opened : int
-        How many were opened.
     """
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
         self._kept = view.node_sessions
         self._opsets = tuple((opset.domain, opset.version) for opset in view.model.opset_import)
-        self.opened = 0
+        self.opened = 0  # how many were
 
     def shared(self, node: NodeProto, feeds: Mapping[str, Array]) -> ort.InferenceSession:
         """Return a session for a node that reads nothing but `feeds`; it takes and gives values in the node's order."""
@@ -106,8 +101,17 @@ class NodeRunner:
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
         """Return the node's outputs by name."""
         arrays = {n: feeds[n] for n in self.inputs} | self._fed
+        if self._shares:
+            arrays = {n: arrays[n] for n in self._node.input if n}
         try:
-            values = self._run_shared(arrays) if self._shares else self._run_alone(arrays)
+            if self._session is None and self._shares:
+                self._session = self._sessions.shared(self._node, arrays)
+            elif self._session is None:
+                self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
+            if self._shares:
+                arrays = dict(zip(map(_input, count()), arrays.values(), strict=False))
+            with limit_run(self._loop) as options:
+                values = self._session.run(None, arrays, options)
         except VerificationError:
             raise
         except Exception as error:
@@ -115,29 +119,15 @@ class NodeRunner:
             raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
         return dict(zip(self._outputs, values, strict=True))
 
-    def _run_shared(self, arrays: dict[str, Array]) -> list[Array]:
-        ordered = {n: arrays[n] for n in self._node.input if n}
-        if self._session is None:
-            self._session = self._sessions.shared(self._node, ordered)
-        return list(self._session.run(None, dict(zip(map(_input, count()), ordered.values(), strict=False))))
-
-    def _run_alone(self, arrays: dict[str, Array]) -> list[Array]:
-        if self._session is None:
-            self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
-        with limit_run(self._loop) as options:
-            return list(self._session.run(self._outputs, arrays, options))
-
     def _is_packed(self) -> bool:
         """Return whether the node is a convolution of images that is faster with a packed weight."""
         node, view = self._node, self._view
         if node.op_type != "Conv" or node.domain not in DEFAULT_DOMAINS or attribute(node, "group", 1) != 1:
             return False
-        weight = node.input[1]
-        if not view.is_weight(weight) or view.weight_type(weight) != TensorProto.FLOAT:
-            return False
-        shape = view.shape(weight) or ()
+        weight, shape = node.input[1], view.shape(node.input[1]) or ()
         is_window_of_images = len(shape) == 4 and shape[2:] != (1, 1)
-        return is_window_of_images and _PACKED_NUMBERS <= view.weight_size(weight) < _FED_BYTES // 4
+        is_stored = view.is_weight(weight) and view.weight_type(weight) == TensorProto.FLOAT
+        return is_stored and is_window_of_images and _PACKED_NUMBERS <= view.weight_size(weight) < _FED_BYTES // 4
 
     def _fed_values(self, name: str) -> Array | None:
         """Return a weight that is an input of the one-node model, None for others and for types that cannot be fed."""

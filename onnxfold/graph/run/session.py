@@ -130,6 +130,7 @@ class Session:
         options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
         self._sizes = _Sizes(counted)
         self._loop = None if counted is None else open_loop(counted)
+        self.may_be_endless = self._loop is not None  # has a Loop that may never end, so that runs are watched
         self._sizes.require({})  # onnxruntime computes constants while it loads
         try:
             self._session, self.is_twin = _open(model, options)
@@ -141,11 +142,6 @@ class Session:
             i.name: tuple(d if isinstance(d, int) and d > 0 else None for d in i.shape)
             for i in self._session.get_inputs()
         }
-
-    @property
-    def may_be_endless(self) -> bool:
-        """Whether the model has a Loop that may never end, so that its runs are watched."""
-        return self._loop is not None
 
     @property
     def inputs(self) -> list[InputInfo]:

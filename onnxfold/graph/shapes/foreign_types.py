@@ -93,16 +93,13 @@ def _read_output(output: ort.NodeArg) -> TensorType | None:
 
 
 def _sizes_or_symbols(kind: TensorType) -> list[int | str]:
-    return [_OPEN if d is None and not s else s if d is None else d for d, s in _pairs(kind)]
-
-
-def _pairs(kind: TensorType) -> list[tuple[int | None, str]]:
-    return list(zip(kind[1], [*kind[2], *[""] * len(kind[1])], strict=False))
+    return [_OPEN if d is None else d for d in _numbers(kind)]
 
 
 def _numbers(kind: TensorType) -> list[int | str | None]:
     """Return the dimensions: numbers, symbols, or None."""
-    return [d if d is not None else s or None for d, s in _pairs(kind)]
+    symbols = [*kind[2], *[""] * len(kind[1])]
+    return [d if d is not None else s or None for d, s in zip(kind[1], symbols, strict=False)]
 
 
 def _tensor_type(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:

@@ -12,18 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, n
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
-from onnxfold.graph.tensors import (
-    Array,
-    LazyTensor,
-    TensorType,
-    Weight,
-    elem_type_of,
-    loaded,
-    stub,
-    to_proto,
-    typed_info,
-    with_sizes,
-)
+from onnxfold.graph.tensors import Array, TensorType, Weight, loaded, stub, to_proto, type_of, typed_info, with_sizes
 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
 #: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
@@ -69,15 +58,16 @@ def infer_types(
     """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
     work = light_model(model, weights, input_shapes)
     sources = {*weights, *(i.name for i in work.graph.input)}
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = {}  # of the symbols of inputs that have a shape
     for info in model.graph.input:
-        if info.name in input_shapes:
-            sizes.update(_sizes_of(info, input_shapes[info.name]))
+        pairs = zip(info.type.tensor_type.shape.dim, input_shapes.get(info.name, ()), strict=False)
+        sizes |= {dim.dim_param: int(size) for dim, size in pairs if dim.dim_param}
     nodes = [made for node in work.graph.node for made in _stand_ins(node)]
     del work.graph.node[:]
     work.graph.node.extend(nodes)
     work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in sources})
-    foreign = [node for node in work.graph.node if _needs_runtime(node, work)]
+    functions = {(f.domain, f.name) for f in work.functions}
+    foreign = [n for n in work.graph.node if _is_foreign(n) and (n.domain, n.op_type) not in functions]
     return _infer_with_runtime(work, foreign, weights) if foreign else read_types(_infer_shapes(work))
 
 
@@ -92,19 +82,27 @@ def light_model(
     for output in work.graph.output:
         if output.type.HasField("tensor_type") and output.name not in sources:
             output.type.tensor_type.ClearField("shape")
-    for name, value in weights.items():
-        work.graph.initializer.append(_light(name, value))
+    for name, weight in weights.items():
+        values = _value(weight)
+        proto = stub(name, tuple(weight.shape), type_of(weight)) if values is None else to_proto(name, values)
+        work.graph.initializer.append(proto)
     for number, info in enumerate(work.graph.input):
+        dims = info.type.tensor_type.shape.dim
         if info.name in input_shapes:
-            _set_shape(info, input_shapes[info.name])
-        _name_dimensions(info, number)
+            del dims[:]
+            dims.extend(TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name])
+        # onnx follows symbols further than dimensions without a name; PaddlePaddle writes -1 for those.
+        for axis, dim in enumerate(dims):
+            if dim.dim_value < 0 or not (dim.dim_param or dim.HasField("dim_value")):
+                dim.dim_param = f"{UNNAMED}{number}_{axis}"
     return work
 
 
 def read_types(inferred: ModelProto, names: Collection[str] | None = None) -> dict[str, TensorType]:
     """Return the types that a model states, of all tensors or of some."""
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
-    return {info.name: _read(info) for info in infos if (names is None or info.name in names) and _has_shape(info)}
+    chosen = (info for info in infos if names is None or info.name in names)
+    return {info.name: _read(info) for info in chosen if info.type.tensor_type.HasField("shape")}
 
 
 def _infer_with_runtime(
@@ -146,12 +144,8 @@ def _drop_made_up_symbols(types: Mapping[str, TensorType]) -> dict[str, TensorTy
     }
 
 
-def _needs_runtime(node: NodeProto, work: ModelProto) -> bool:
-    """Whether onnxruntime tells the result of an operator, and onnx does not."""
-    return _is_foreign(node) and not any(f.domain == node.domain and f.name == node.op_type for f in work.functions)
-
-
 def _is_foreign(node: NodeProto) -> bool:
+    """Whether onnxruntime tells the result of an operator, and onnx does not."""
     if any(True for _ in subgraphs(node)) or not runtime.runs(node.domain, node.op_type):
         return False
     if node.domain in DEFAULT_DOMAINS and node.op_type in _HALF_TOLD:
@@ -179,27 +173,22 @@ def _type_of(name: str, types: Mapping[str, TensorType], weights: Mapping[str, W
     value = weights.get(name)
     if value is None:
         return types.get(name)
-    return _elem_type(value), tuple(value.shape), ("",) * len(value.shape)
+    return type_of(value), tuple(value.shape), ("",) * len(value.shape)
 
 
 def _value(weight: Weight | None) -> Array | None:
     """Return the values of a weight of which shapes may depend, None for others."""
-    if weight is None or not values_matter(_elem_type(weight), weight.size):
-        return None
-    return loaded(weight)
+    return loaded(weight) if weight is not None and values_matter(type_of(weight), weight.size) else None
 
 
 def drop_inferable(model: ModelProto) -> None:
     """Drop value_info, which may be stale or simply wrong; of other vendors' operators it is all there is to know."""
     local = {f.domain for f in model.functions}
-    foreign = {o for n in model.graph.node if n.domain not in local and not _is_shaped(n) for o in n.output}
+    others = (n for n in model.graph.node if n.domain not in (*local, *DEFAULT_DOMAINS))
+    foreign = {o for n in others if not _has_stand_in(n) and not _is_foreign(n) for o in n.output}
     kept = [info for info in model.graph.value_info if info.name in foreign]
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
-
-
-def _is_shaped(node: NodeProto) -> bool:
-    return node.domain in DEFAULT_DOMAINS or _has_stand_in(node) or _is_foreign(node)
 
 
 def _has_stand_in(node: NodeProto) -> bool:
@@ -298,45 +287,10 @@ def values_matter(elem_type: int, size: int) -> bool:
     return size <= 16 and elem_type != TensorProto.STRING  # scales of Resize, scalars
 
 
-def _light(name: str, value: Weight) -> TensorProto:
-    elem_type = _elem_type(value)
-    if values_matter(elem_type, value.size):
-        return to_proto(name, loaded(value))
-    return stub(name, tuple(value.shape), elem_type)
-
-
-def _elem_type(value: Weight) -> int:
-    return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
-
-
-def _has_shape(info: onnx.ValueInfoProto) -> bool:
-    return bool(info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape"))
-
-
 def _read(info: onnx.ValueInfoProto) -> TensorType:
     tensor = info.type.tensor_type
     dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
     return int(tensor.elem_type), dims, tuple(d.dim_param for d in tensor.shape.dim)
-
-
-def _name_dimensions(info: onnx.ValueInfoProto, number: int) -> None:
-    """Give every free dimension of an input a symbol: onnx follows symbols further than dimensions without a name."""
-    for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-        if dim.dim_value < 0 or not (dim.dim_param or dim.HasField("dim_value")):  # PaddlePaddle writes -1
-            dim.dim_param = f"{UNNAMED}{number}_{axis}"
-
-
-def _sizes_of(info: onnx.ValueInfoProto, shape: Sequence[int]) -> dict[str, int]:
-    """Return the sizes that the symbols of an input have where it has a shape."""
-    dims = info.type.tensor_type.shape.dim
-    return {dim.dim_param: int(size) for dim, size in zip(dims, shape, strict=False) if dim.dim_param}
-
-
-def _set_shape(info: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
-    dims = info.type.tensor_type.shape.dim
-    del dims[:]
-    for d in shape:
-        dims.add(dim_value=int(d))
 
 
 def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Collection[str]) -> dict[str, TensorType]:

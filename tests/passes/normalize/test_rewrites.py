@@ -12,8 +12,7 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.passes.base import Pass
 from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.normalize.shapes import FreezeReshapes
-from onnxfold.passes.normalize.splits import WriteSplitSizes
+from onnxfold.passes.normalize.shapes import FreezeReshapes, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import DropZeroBias, RemoveUnused, UnshareInitializers
 from onnxfold.passes.views.reshapes import ShufflesToGather
 from testing.models import random_input, run

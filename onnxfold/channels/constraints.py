@@ -1,0 +1,313 @@
+r"""Channels that may go without making the parts of grouped convolutions unequal.
+
+Every constraint cuts an axis into parts that must stay equally long. Together the constraints cut a group's channels
+into *cells*: those that lie in the same part of every constraint. Where all cells of a set S lose the same number of
+channels, the parts stay equal if every part of constraint q holds equally many places of S,
+
+    sum over c in S of a[q, p, c] = t_q   for all parts p,
+
+with a[q, p, c] the places that a channel of cell c has in part p. A channel shuffle cuts 60 channels of three groups
+into nine cells of 6 or 7: all nine are in S, and 6 channels of each may be merged within their cell; the others stay.
+Of all sets, the one is taken with which most channels take part.
+
+Tables of rows that a model looks up and scores by, each row written in a basis of its own.
+
+Let A, of shape (d, rows), hold the rows of a table in a basis B. A lookup computes A[:, i]^T B_in, and scores are
+(h B_out) A, where B_in and B_out are the same basis, turned. A channel is a coordinate of the rows: A produces it, and
+both matrices read it. To a product alone it would look the other way round where scores are computed; but whatever the
+channels become, P A on one side asks for B_in^T Q^T on both, with P Q ~ I.
+
+Residual streams: channels that norms take the length of, and that any orthonormal basis will do for.
+
+A norm divides a stream by its length, which no orthonormal basis changes, and scales every channel. Once the scale is
+in the weights that read the result, stream and result are the same channels, and may be rotated. Three things stand in
+the way: what reads the result is no weight, as in networks that add it to the stream again (post-norm); the scales of
+two norms would have to go into the same weight; or a node on the way treats single channels. The norm then keeps the
+stream as it is, as it does wherever streams are not asked for.
+
+Groups whose channels may be rotated: any orthonormal basis of them will do.
+
+Weights that are identity matrices are spare there: a seam (:mod:`passes.seams`) writes such a product behind a table,
+so that the table may become narrower than what reads it, or in front of a product. While the group is whole the
+identity computes nothing, and is not written into the folded graph.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from onnxfold.channels.declarations import Axis, Block, Declaration, Link, Norm, Role, Rotatable, Use
+from onnxfold.channels.elements import Elements
+from onnxfold.channels.group import Allowed, FoldGroup, ScaledNorm, Seam
+from onnxfold.channels.layers import linear
+from onnxfold.graph.nodes import attr_ints, node_key
+from onnxfold.graph.view import GraphView
+from onnxfold.language.lookups import is_part, looks_up
+from onnxfold.report import RefusalKind
+
+Index = npt.NDArray[np.int64]
+
+#: More cells than this are not looked through.
+_MOST_CELLS = 1024
+#: Numbers of channels per cell that are tried, the largest first.
+_MOST_SIZES = 16
+
+
+def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
+    """Return the channels that take part, and the cell of each."""
+    _, cells, sizes = np.unique(
+        np.concatenate([positions for positions, _ in parts], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    cells = cells.reshape(-1)
+    first = np.array([np.flatnonzero(cells == c)[0] for c in range(len(sizes))])
+    places = [
+        np.array([np.bincount(positions[unit], minlength=count) for unit in first]).T for positions, count in parts
+    ]
+    best: tuple[int, int, Index] = (0, 0, np.zeros(0, np.int64))
+    for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES]:
+        chosen = _even(places, sizes >= size)
+        if size * len(chosen) > best[0]:
+            best = (size * len(chosen), size, chosen)
+    _, size, chosen = best
+    members = [np.flatnonzero(cells == c)[:size] for c in chosen]
+    kept = np.sort(np.concatenate([np.zeros(0, np.int64), *members]))
+    return kept, np.searchsorted(chosen, cells[kept])
+
+
+def _even(places: list[Index], usable: npt.NDArray[np.bool_]) -> Index:
+    """Return the largest set of usable cells of which every part of a constraint holds equally many places."""
+    sums = [matrix[:, usable].sum(axis=1) for matrix in places]
+    if all((total == total[0]).all() for total in sums):
+        return np.flatnonzero(usable)
+    count = len(usable)
+    if count > _MOST_CELLS:
+        return np.zeros(0, np.int64)
+
+    rows = []
+    for number, matrix in enumerate(places):  # places of the set in each part, less t_q
+        shared = np.zeros((len(matrix), len(places)))
+        shared[:, number] = -1.0
+        rows.append(np.concatenate([matrix, shared], axis=1))
+    most = [float(matrix.sum()) for matrix in places]
+    solved = milp(
+        np.concatenate([-np.ones(count), np.zeros(len(places))]),
+        constraints=LinearConstraint(np.concatenate(rows), 0.0, 0.0),
+        integrality=np.ones(count + len(places)),
+        bounds=Bounds(0.0, np.concatenate([usable.astype(float), most])),
+    )
+    return np.flatnonzero(np.round(solved.x[:count])) if solved.success else np.zeros(0, np.int64)
+
+
+_MATRIX = 2
+
+
+def with_bases(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
+    """Return declarations in which rows of tables that are looked up and scored by produce channels, and bases read."""
+    roles: dict[Axis, Role] = {}
+    for table in dict.fromkeys(node.input[0] for node in view.nodes if looks_up(view, node, 1)):
+        bases: list[Axis] = []  # behind lookups of columns of A, and in front of products with A
+        for node in view.consumers(table):
+            product = view.producer(node.input[0])
+            if looks_up(view, node, 1) and node.input[0] == table:
+                bases += [Axis(basis.input[1], 0) for basis in _products_of(view, node)]
+            elif _multiplies(view, node) and node.input[1] == table and product is not None:
+                bases += [Axis(product.input[1], 1)] if _multiplies(view, product) else []
+        if {basis.axis for basis in bases} == {0, 1} and len(bases) == len(view.consumers(table)):
+            roles |= {Axis(table, 0): Role.PRODUCER, **dict.fromkeys(bases, Role.BASIS)}
+    if not roles:
+        return declarations
+    return [replace(d, role=roles.get(d.axis, d.role)) if isinstance(d, Use) else d for d in declarations]
+
+
+def _products_of(view: GraphView, lookup: NodeProto) -> Iterable[NodeProto]:
+    """Yield the product with a basis that alone reads what is looked up, through a Transpose that puts rows last."""
+    readers = view.consumers(lookup.output[0])
+    if len(readers) != 1 or readers[0].op_type != "Transpose" or lookup.output[0] in view.output_names:
+        return
+    perm = attr_ints(readers[0], "perm")
+    turned = view.consumers(readers[0].output[0])
+    if perm == [*range(1, len(perm)), 0] and len(turned) == 1 and readers[0].output[0] not in view.output_names:
+        yield from (node for node in turned if _multiplies(view, node) and node.input[0] == readers[0].output[0])
+
+
+def _multiplies(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node multiplies by a matrix, and does nothing else."""
+    operator = linear(view, node)
+    if operator is None or not operator.weight or operator.rows != Axis(operator.weight, 1) or node.attribute:
+        return False
+    return list(node.input[1:]) == [operator.weight] and len(view.weights[operator.weight].shape) == _MATRIX
+
+
+#: Roles that an orthonormal basis changes; nothing else may hold an entry per channel.
+_LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BASIS, Role.BIAS, Role.PARAMETER, Role.GAIN})
+#: Roles of a spare identity matrix: behind a table, and in front of a product.
+_SPARE = (Role.CONSUMER, Role.BASIS, Role.PRODUCER)
+
+
+def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
+    """Return the groups, with what is known of their rotations."""
+    by_axis: dict[Axis, set[str]] = defaultdict(set)
+    for d in declarations:
+        if isinstance(d, Rotatable):
+            by_axis[d.axis].add(d.node)
+    return [_rotated(view, group) if _rotates(view, group, by_axis) else group for group in groups]
+
+
+def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
+    parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
+    bare = replace(group, allowed=Allowed.ROTATE, seam=Seam(of_some_rows=parts == [True]))
+    return with_spare(view, bare, _SPARE)
+
+
+def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
+    if group.apart or group.rules.averaged or group.rules.tie is not None:
+        return False
+    places = (*(m.positions for m in group.members), *group.tensors.values())
+    if any(m.role not in _LINEAR for m in group.members) or any(positions.shape[1] > 1 for positions in places):
+        return False
+    for axis in group.tensors:
+        writer = view.producer(axis.tensor)
+        nodes = [*view.consumers(axis.tensor), *([] if writer is None else [writer])]
+        if not by_axis.get(axis, set()).issuperset(map(node_key, nodes)):
+            return False
+    return True
+
+
+def with_spare(view: GraphView, group: FoldGroup, roles: Collection[Role]) -> FoldGroup:
+    """Return a group that may be rotated, with the identity matrices that it needs only once it is narrower."""
+    held = (m.axis.tensor for m in group.members if m.role in roles)
+    spare = tuple(dict.fromkeys(tensor for tensor in held if is_identity(view, tensor)))
+    if not spare:
+        return group
+    each = {m.axis.tensor: view.weight_size(m.axis.tensor) // group.size for m in group.members}
+    saved = sum(size for tensor, size in each.items() if tensor not in spare)
+    # Narrower by one channel, all weights of the group count: those that are spare no longer are.
+    widest = (group.size * saved - 1) // (saved + sum(each[tensor] for tensor in spare))
+    return replace(group, seam=replace(group.seam, spare=spare, widest=max(widest, 1)))
+
+
+def is_identity(view: GraphView, weight: str) -> bool:
+    """Whether a weight is an identity matrix."""
+    shape = view.weights[weight].shape
+    if len(shape) != 2 or shape[0] != shape[1] or prod(shape) < 2:
+        return False
+    values = view.weight(weight)
+    return bool((values.diagonal() == 1).all()) and np.count_nonzero(values) == len(values)
+
+
+_ADDED = "what it scales is added to a stream again (post-norm), so its scale cannot go into weights that read it"
+_SHARED = "its scale would have to go into weights that read something else, too"
+_TOO_WIDE = "to rotate this stream takes too many moments: a matrix per weight that reads it"
+#: Most numbers in the moments of what reads the streams of a graph.
+_MOST_MOMENTS = 2.5e8
+
+
+@dataclass(frozen=True, eq=False)
+class Streams:
+    """Norms of a graph whose scales can move, and reasons why others cannot."""
+
+    #: Norms over channels that may be rotated, each with the weight axes that read its result.
+    readers: dict[Norm, tuple[Axis, ...]] = field(default_factory=dict)
+    #: Why the others keep their channels, by node, where their own rule does not say it.
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
+    """Return the norms whose scales can go into what reads their results."""
+    norms = [d for d in declared if isinstance(d, Norm)]
+    if not norms:
+        return Streams()
+    elements = Elements(view, declared)
+    results = [_units(elements, [norm.axis]) for norm in norms]
+    roles: dict[int, dict[Axis, Role]] = {unit: {} for units in results for unit in units}
+    for d in declared:
+        if isinstance(d, Use):
+            for unit in _units(elements, [d.axis]) & roles.keys():
+                roles[unit][d.axis] = d.role
+    met: dict[int, int] = defaultdict(int)
+    for norm, units in zip(norms, results, strict=True):
+        for unit in units | _units(elements, norm.sources):
+            met[unit] += 1
+    streams = Streams()
+    for norm, units in zip(norms, results, strict=True):
+        read = {axis: role for unit in units for axis, role in roles[unit].items()}
+        if any(role in (Role.PRODUCER, Role.BIAS) for role in read.values()):
+            streams.reasons[norm.node] = _ADDED
+        elif len(view.consumers(norm.scale.tensor)) > 1 or any(met[unit] > 1 for unit in units):
+            streams.reasons[norm.node] = _SHARED
+        elif read and set(read.values()) == {Role.CONSUMER}:
+            streams.readers[norm] = tuple(read)
+    if sum(len(axes) * norm.width**2 for norm, axes in streams.readers.items()) > _MOST_MOMENTS:
+        return Streams({}, streams.reasons | {norm.node: _TOO_WIDE for norm in streams.readers})
+    return streams
+
+
+def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
+    return {unit for axis in axes if axis in elements.offset for unit in elements.units_on(axis).tolist()}
+
+
+def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Declaration]:
+    """Return declarations in which norms of streams link channels, and all others block them."""
+    lifted = {(norm.node, axis.tensor, axis.axis) for norm in streams.readers for axis in _axes(norm)}
+    declarations: list[Declaration] = []
+    for d in declared:
+        if isinstance(d, Block):
+            if (d.node, d.axis.tensor, d.axis.axis) not in lifted:
+                why = streams.reasons.get(d.node)
+                declarations.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
+        elif not isinstance(d, Norm):
+            declarations.append(d)
+    used = {d.axis for d in declarations if isinstance(d, Use)}
+    for norm in streams.readers:
+        first, *others = norm.sources
+        linked = [(first, axis) for axis in (*others, norm.axis)]
+        for vector, role, axis in (
+            (norm.scale, Role.GAIN, norm.axis),
+            (norm.shift, Role.GAIN, norm.axis),
+            (norm.bias, Role.BIAS, first),
+        ):
+            if vector is not None and vector not in used:
+                declarations.append(Use(vector, role, norm.node, axis))
+                linked.append((vector, axis))
+        every = np.arange(norm.width)
+        declarations += [Link(a, b, every, every) for a, b in linked]
+        declarations += [Rotatable(axis, norm.node) for axis in (*norm.sources, norm.axis)]
+    return declarations
+
+
+def _axes(norm: Norm) -> list[Axis]:
+    return [*norm.sources, norm.axis, *(axis for axis in (norm.scale, norm.shift, norm.bias) if axis is not None)]
+
+
+def streams_of_groups(streams: Streams, groups: Sequence[FoldGroup]) -> Streams:
+    """Return the streams all channels of which are a group that may be rotated."""
+    held = [norm for norm in streams.readers if any(_holds(group, norm) for group in groups)]
+    return replace(streams, readers={norm: streams.readers[norm] for norm in held})
+
+
+def _holds(group: FoldGroup, norm: Norm) -> bool:
+    return (
+        group.rotates and group.size == norm.width and all(axis in group.tensors for axis in (*norm.sources, norm.axis))
+    )
+
+
+def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -> list[FoldGroup]:
+    """Return the groups, each with the norms over its channels."""
+    with_scales = []
+    for group in groups:
+        norms = [norm for norm in streams.readers if _holds(group, norm)]
+        if norms:
+            scaled = tuple(
+                ScaledNorm(n.scale.tensor, n.shift.tensor if n.shift else "", streams.readers[n], n.centred)
+                for n in norms
+            )
+            with_scales.append(with_spare(view, replace(group, norms=scaled), (Role.PRODUCER, Role.CONSUMER)))
+        else:
+            with_scales.append(group)
+    return with_scales

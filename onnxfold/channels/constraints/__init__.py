@@ -1,1 +1,0 @@
-"""Channels that may only go together, and groups that may be rotated."""
