@@ -10,6 +10,7 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member, per_unit, put_rows_of, replaced_rows, rows_of
 from onnxfold.channels.layers import Layer, batch_norm, bias_of, layer_of, linear
+from onnxfold.channels.rules.elementwise import KEEP_ZERO, PASS, PRODUCERS, is_sum
 from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -17,19 +18,6 @@ from onnxfold.passes.base import Pass, PassResult
 Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-#: Operators that compute every channel from itself alone, and zeros from zeros.
-_KEEP_ZERO = frozenset({
-    "Abs", "AveragePool", "Cast", "Celu", "Dropout", "Elu", "Erf", "Flatten", "Gelu", "GlobalAveragePool",
-    "GlobalMaxPool", "HardSwish", "Identity", "LeakyRelu", "MaxPool", "Mish", "Mul", "Neg", "PRelu", "ReduceMax",
-    "ReduceMean", "ReduceSum", "Reshape", "Selu", "Sign", "Softsign", "Sqrt", "Squeeze", "Sum", "Tanh", "Transpose",
-    "Unsqueeze",
-})  # fmt: skip
-#: Operators that compute every channel from itself alone.
-_PASS = _KEEP_ZERO | {
-    "Add", "BatchNormalization", "Clip", "Concat", "Div", "Exp", "Expand", "HardSigmoid", "Pad", "Pow", "Relu",
-    "Resize", "Sigmoid", "Slice", "Softplus", "Split", "Sub", "Where",
-}  # fmt: skip
-_PRODUCERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: What gives a number where it reads the same number everywhere.
 _MOVES = frozenset({"Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "Reshape", "Transpose"})
 _ROLES = frozenset(Role) - {Role.BASIS, Role.GAIN}
@@ -148,7 +136,7 @@ def _is_followed(view: GraphView, group: FoldGroup) -> bool:
         if name in view.output_names:
             return False
         for node in view.consumers(name):
-            passes = node.op_type in _PASS and any(output in tensors for output in node.output)
+            passes = node.op_type in PASS and any(output in tensors for output in node.output)
             is_depthwise = linear(view, node) is not None and node_key(node) in group.by_node(Role.PRODUCER)
             if not (node_key(node) in readers or passes or is_depthwise):
                 return False
@@ -176,7 +164,7 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
     producers = group.by_node(Role.PRODUCER).get(node_key(node), ())
     if producers:
         has_other_bias = len(node.input) > 2 and node.input[2] and not of(Role.BIAS)  # a number for all channels
-        if node.op_type not in _PRODUCERS or has_other_bias or attr_float(node, "beta", 1.0) != 1.0:
+        if node.op_type not in PRODUCERS or has_other_bias or attr_float(node, "beta", 1.0) != 1.0:
             return unknown
         is_zero = np.all([~rows_of(view, m).reshape(group.size, -1).any(axis=1) for m in producers], axis=0)
         return np.where(is_zero, sum(of(Role.BIAS), np.zeros(group.size)), np.nan)
@@ -191,7 +179,7 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
         return read[0]
     if node.op_type == "Relu" and read:
         return np.maximum(read[0], 0.0)
-    if node.op_type == "Add" and read:
+    if is_sum(node) and read:
         biases = of(Role.BIAS)
         others = sum(bool(name) for name in node.input) - len(read) - len(biases)
         return unknown if others else sum([*read, *biases], np.zeros(group.size))
@@ -201,7 +189,7 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
         bounds = [view.weight(name).item() for name in node.input[1:] if view.is_weight(name)]
         is_inside = len(bounds) == sum(map(bool, node.input[1:])) == 2 and bounds[0] <= 0 <= bounds[1]
         return np.clip(read[0], *bounds) if is_inside else unknown
-    if node.op_type in _KEEP_ZERO and read:
+    if node.op_type in KEEP_ZERO and read:
         return np.where(np.all([v == 0 for v in read], axis=0), 0.0, np.nan)
     return unknown
 

@@ -1,5 +1,7 @@
 """Operators that act on each element separately, of one operand or of several with broadcasting."""
 
+from onnx import NodeProto
+
 from onnxfold.channels.context import CannotDeclareError, NodeContext, Result, channel_rule
 from onnxfold.channels.declarations import Role, Shift
 
@@ -98,3 +100,23 @@ def quantize(node: NodeContext) -> None:
     if scale is None or any(d != 1 for d in scale):
         raise CannotDeclareError("it has one fixed scale per channel")
     node.link_all(node.input(0), node.output())
+
+
+#: Operators that compute every channel from itself alone, and zeros from zeros.
+KEEP_ZERO = frozenset({
+    "Abs", "AveragePool", "Cast", "Celu", "Dropout", "Elu", "Erf", "Flatten", "Gelu", "GlobalAveragePool",
+    "GlobalMaxPool", "HardSwish", "Identity", "LeakyRelu", "MaxPool", "Mish", "Mul", "Neg", "PRelu", "ReduceMax",
+    "ReduceMean", "ReduceSum", "Reshape", "Selu", "Sign", "Softsign", "Sqrt", "Squeeze", "Sum", "Tanh", "Transpose",
+    "Unsqueeze",
+})  # fmt: skip
+#: Operators that compute every channel from itself alone.
+PASS = KEEP_ZERO | {
+    "Add", "BatchNormalization", "Clip", "Concat", "Div", "Exp", "Expand", "HardSigmoid", "Pad", "Pow", "Relu",
+    "Resize", "Sigmoid", "Slice", "Softplus", "Split", "Sub", "Where",
+}  # fmt: skip
+PRODUCERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
+def is_sum(node: NodeProto) -> bool:
+    """Whether a node adds its inputs."""
+    return node.op_type == "Add"
