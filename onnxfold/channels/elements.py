@@ -33,8 +33,9 @@ class Elements:
                 total += size * axis.blocks
         memory.require(total * _BYTES_PER_POSITION, f"an analysis of axes with {total:,} positions")
         links = [d for d in declarations if isinstance(d, Link) and d.a in self.offset and d.b in self.offset]
-        self.edge_a = _concatenate([d.a_positions + self.offset[d.a] for d in links])
-        self.edge_b = _concatenate([d.b_positions + self.offset[d.b] for d in links])
+        none = np.zeros(0, np.int64)
+        self.edge_a = np.concatenate([none, *(d.a_positions + self.offset[d.a] for d in links)])
+        self.edge_b = np.concatenate([none, *(d.b_positions + self.offset[d.b] for d in links)])
         self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])
         edges = coo_array((np.ones(len(self.edge_a), np.int8), (self.edge_a, self.edge_b)), shape=(total, total))
         self.unit_count, self.unit = connected_components(edges, directed=False)
@@ -50,10 +51,6 @@ def _axes_of(declaration: Declaration) -> list[Axis]:
     if isinstance(declaration, Link):
         return [declaration.a, declaration.b]
     return [declaration.source, declaration.result] if isinstance(declaration, Repeat) else [declaration.axis]
-
-
-def _concatenate(arrays: list[Positions]) -> Positions:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
 class Occurrences:

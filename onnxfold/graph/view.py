@@ -253,17 +253,18 @@ class GraphView:
         old = self._weights.get(name)
         if old is not None:
             values = values.astype(helper.tensor_dtype_to_np_dtype(self.weight_type(name)), copy=False)
-        self._weights[name] = self._held(np.asarray(values))
+        self._weights[name] = self.held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = {}
 
     def add_weight(self, stem: str, values: Array) -> str:
         """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
         name = self.fresh_name(stem)
-        self._weights[name] = self._held(values)
+        self._weights[name] = self.held(values)
         return name
 
-    def _held(self, values: Array) -> Weight:
+    def held(self, values: Array) -> Weight:
+        """Return values as this view keeps edited weights: large ones wait in the file, where there is one."""
         return values if self.scratch is None else self.scratch.keep(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:

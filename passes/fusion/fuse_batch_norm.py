@@ -45,27 +45,25 @@ class FuseBatchNorm(Rewrite):
                 raise Mismatch("the bias is not one number per channel")
         if view.weight_type(layer.input[1]) != TensorProto.FLOAT:
             raise Mismatch("the weight is not of type float")
-        return [_merge(view, layer, norm)]
-
-
-def _merge(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:
-    """Return the layer that writes what the normalisation wrote."""
-    normalization = batch_norm(view, norm)
-    assert normalization is not None
-    names = (normalization.scale, normalization.shift, normalization.mean, normalization.variance)
-    gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in names)
-    scale = gamma / np.sqrt(variance + normalization.epsilon)
-    weight = layer.input[1]
-    factors = _factors(layer, scale, view.weights[weight].shape)
-    scaled = _scale_weight(view, weight, factors)
-    bias: Array = np.zeros(len(scale))
-    if len(layer.input) > 2 and layer.input[2]:
-        bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1)
-        if layer.op_type == "Gemm":
-            bias = bias * attr_float(layer, "beta", 1.0)
-    values = (scale * (bias - mean) + beta).astype(np.float32)
-    inputs = [layer.input[0], scaled, view.add_weight(f"{weight}_bias", values)]
-    return rewritten(layer, inputs=inputs, outputs=norm.output[:1], without=["beta"] * (layer.op_type == "Gemm"))
+        normalization = batch_norm(view, norm)
+        assert normalization is not None
+        names = (normalization.scale, normalization.shift, normalization.mean, normalization.variance)
+        gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in names)
+        scale = gamma / np.sqrt(variance + normalization.epsilon)
+        weight = layer.input[1]
+        scaled, old = view.fresh_name(f"{weight}_scaled"), view.weights[weight]
+        scale_rows = partial(_scaled, _factors(layer, scale, old.shape))
+        made = DerivedTensor.of(old, old.shape, scale_rows) if isinstance(old, LazyTensor) else scale_rows(old)
+        view.put_weights({scaled: made})
+        bias: Array = np.zeros(len(scale))
+        if len(layer.input) > 2 and layer.input[2]:
+            bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1)
+            if layer.op_type == "Gemm":
+                bias = bias * attr_float(layer, "beta", 1.0)
+        values = (scale * (bias - mean) + beta).astype(np.float32)
+        inputs = [layer.input[0], scaled, view.add_weight(f"{weight}_bias", values)]
+        without = ["beta"] * (layer.op_type == "Gemm")
+        return [rewritten(layer, inputs=inputs, outputs=norm.output[:1], without=without)]
 
 
 def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
@@ -77,13 +75,6 @@ def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
     groups = attr_int(layer, "group", 1)
     per_row = np.repeat(scale.reshape(groups, shape[1]), shape[0] // groups, axis=0)
     return per_row.reshape(*per_row.shape, *[1] * (len(shape) - 2))
-
-
-def _scale_weight(view: GraphView, weight: str, factors: Array) -> str:
-    """Return the name of a weight that is scaled, when it is read if the one that it is made of is."""
-    name, old, scale = view.fresh_name(f"{weight}_scaled"), view.weights[weight], partial(_scaled, factors)
-    view.put_weights({name: DerivedTensor.of(old, old.shape, scale) if isinstance(old, LazyTensor) else scale(old)})
-    return name
 
 
 def _scaled(factors: Array, values: Array) -> Array:

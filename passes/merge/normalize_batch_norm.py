@@ -29,8 +29,9 @@ The network computes the same. Averaging w' averages what goes into the nonlinea
 channels; averaging normalised rows and gammas apart (as Fold-AR does) averages products by products of averages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,23 +43,17 @@ from onnxfold.passes.base import Pass, PassResult
 
 
 @dataclass(frozen=True)
-class NormalizeBatchNorm(Pass):
-    """Normalise the rows of every layer in some groups whose output only its BatchNormalization reads."""
+class _Rescaling(Pass):
+    """Rewrites every layer of some groups whose output only its BatchNormalization reads; the graph stays."""
 
     groups: tuple[FoldGroup, ...]
+    rewrite: ClassVar[Callable[[GraphView, Normalization, GroupLayer], bool]]  # returns whether anything changed
 
     def run(self, view: GraphView) -> PassResult:
-        """Rescale weights; the graph stays."""
-        return PassResult(rescale(view, self.groups, _normalize))
-
-
-def rescale(
-    view: GraphView, groups: Sequence[FoldGroup], rewrite: Callable[[GraphView, Normalization, GroupLayer], bool]
-) -> bool:
-    """Rewrite every layer of some groups that only its BatchNormalization reads; return whether any changed."""
-    norms = [norm for group in groups for norm in normalizations(view, group)]
-    changed = [rewrite(view, norm, norm.layer) for norm in norms if norm.layer is not None]
-    return any(changed)
+        """Rescale weights."""
+        norms = [norm for group in self.groups for norm in normalizations(view, group)]
+        changed = [type(self).rewrite(view, norm, norm.layer) for norm in norms if norm.layer is not None]
+        return PassResult(any(changed))
 
 
 def _normalize(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
@@ -77,15 +72,10 @@ def _normalize(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class ScaleToOutput(Pass):
-    """Scale the rows of every layer in some groups whose output only its BatchNormalization reads."""
+class NormalizeBatchNorm(_Rescaling):
+    """Normalise the rows."""
 
-    groups: tuple[FoldGroup, ...]
-
-    def run(self, view: GraphView) -> PassResult:
-        """Rescale weights; the graph stays."""
-        return PassResult(rescale(view, self.groups, _scale))
+    rewrite = staticmethod(_normalize)
 
 
 def _scale(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
@@ -103,6 +93,12 @@ def _scale(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
     if layer.bias is not None:
         set_per_unit(view, layer.bias, per_unit(view, layer.bias) * factor)
     return True
+
+
+class ScaleToOutput(_Rescaling):
+    """Scale the rows to what goes into the nonlinearity."""
+
+    rewrite = staticmethod(_scale)
 
 
 @dataclass(frozen=True)

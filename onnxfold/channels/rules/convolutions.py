@@ -147,17 +147,11 @@ _INTERPOLATES = "it interpolates along this axis"
 
 
 @channel_rule("Upsample", mixes=_INTERPOLATES)
-def upsample(node: NodeContext) -> None:
-    """Scales are an attribute (7) or input 1 (9)."""
-    attribute = node.value("scales")
-    scales = np.asarray(attribute, np.float64) if attribute is not None else node.constant(1)
-    _link_unscaled(node, scales)
-
-
 @channel_rule("Resize", since=10, mixes=_INTERPOLATES)
-def resize_10(node: NodeContext) -> None:
-    """Inputs X, scales."""
-    _link_unscaled(node, node.constant(1))
+def upsample(node: NodeContext) -> None:
+    """Scales are input 1, of Upsample before version 9 an attribute."""
+    attribute = node.value("scales")
+    _link_unscaled(node, node.constant(1) if attribute is None else attribute)
 
 
 @channel_rule("Resize", since=11, mixes=_INTERPOLATES)

@@ -27,20 +27,11 @@ def concat(node: NodeContext) -> None:
 
 
 @channel_rule("Split", since=1, carries=True)
-def split_attribute(node: NodeContext) -> None:
-    """Sizes are an attribute before opset 13."""
-    _split(node, "split")
-
-
 @channel_rule("Split", since=13, carries=True)
-def split_input(node: NodeContext) -> None:
-    """Sizes are input 1."""
-    _split(node, 1)
-
-
-def _split(node: NodeContext, sizes: str | int) -> None:
-    """Outputs are consecutive ranges of the axis; each size counts its own output."""
+def split(node: NodeContext) -> None:
+    """Outputs are consecutive ranges of the axis; each size, before opset 13 of an attribute, counts its own output."""
     x = node.input(0)
+    sizes = 1 if node.version >= 13 else "split"
     axis = node.integer("axis", 0) % node.rank(x)
     source, offset = node.axis(x, axis), 0
     for element, y in enumerate(node.outputs):
@@ -145,46 +136,30 @@ _PADS = "it pads this axis with values of other positions"
 
 
 @channel_rule("Pad", since=1, mixes=_PADS)
-def pad_attribute(node: NodeContext) -> None:
-    """Amounts are an attribute before opset 11."""
-    _pad(node, node.integers("pads"), "pads")
-
-
 @channel_rule("Pad", since=11, mixes=_PADS)
-def pad_input(node: NodeContext) -> None:
-    """Amounts are input 1; from opset 18 input 3 may name the padded axes."""
-    amounts = node.constant_ints(1, "padding")
-    rank = node.rank(node.input(0))
-    if not node.input(3):
-        _pad(node, amounts, 1)
-        return
-    axes = [a % rank for a in node.constant_ints(3, "list of axes")]
-    pads = [0] * (2 * rank)
-    for i, axis in enumerate(axes):
-        pads[axis], pads[axis + rank] = amounts[i], amounts[i + len(axes)]
-    places = {axis: i for i, axis in enumerate(axes)}
-    _pad(node, pads, 1, places)
+def pad(node: NodeContext) -> None:
+    """Input position i is position begin + i of the result; what is added is constant, hence foldable.
+
+    Amounts are input 1, before opset 11 an attribute; from opset 18 on input 3 may name the padded axes.
+    """
+    x, y = node.input(0), node.output()
+    amounts: str | int = 1 if node.version >= 11 else "pads"
+    pads = node.integers("pads") if amounts == "pads" else node.constant_ints(1, "padding")
+    axes = node.constant_ints(3, "list of axes") if node.input(3) else list(range(node.rank(x)))
+    places = {axis % node.rank(x): i for i, axis in enumerate(axes)}
+    for axis in range(node.rank(x)):
+        source, result, place = node.axis(x, axis), node.axis(y, axis), places.get(axis)
+        before, after = (0, 0) if place is None else (pads[place], pads[place + len(axes)])
+        width = node.width(source)
+        if place is None or (before, after) == (0, 0):
+            node.link(source, result)
+        elif width is not None and before >= 0 and after >= 0 and node.text("mode", "constant") == "constant":
+            node.link(source, result, None, np.arange(before, before + width))
+            node.count(result, amounts, stop=before, element=place)
+            node.count(result, amounts, start=before + width, stop=before + width + after, element=place + len(axes))
 
 
 @channel_rule("Crop", mixes="it cuts off positions at the ends of this axis")
 def crop(node: NodeContext) -> None:
     """Cut the borders of images; of an early ONNX, which onnxruntime still runs."""
     node.carry([0, 1])
-
-
-def _pad(node: NodeContext, pads: list[int], amounts: str | int, places: dict[int, int] | None = None) -> None:
-    """Input position i is position begin + i of the result; what is added is constant, hence foldable."""
-    x, y = node.input(0), node.output()
-    rank = node.rank(x)
-    span = len(places) if places is not None else rank
-    for axis in range(rank):
-        before, after = pads[axis], pads[axis + rank]
-        source, result = node.axis(x, axis), node.axis(y, axis)
-        width = node.width(source)
-        if (before, after) == (0, 0):
-            node.link(source, result)
-        elif width is not None and before >= 0 and after >= 0 and node.text("mode", "constant") == "constant":
-            node.link(source, result, None, np.arange(before, before + width))
-            place = places[axis] if places is not None else axis
-            node.count(result, amounts, stop=before, element=place)
-            node.count(result, amounts, start=before + width, stop=before + width + after, element=place + span)

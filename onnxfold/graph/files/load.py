@@ -88,17 +88,12 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     """
     proto, base_dir, label = _read(model)
     _check(proto, label)
-    require_main_graph(proto)
+    if not proto.graph.node or not proto.graph.output:
+        raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")
     view = _to_view(proto, base_dir, label)
     if input_shapes is not None:
         view.assume(_checked_shapes(view, input_shapes))
     return view
-
-
-def require_main_graph(model: ModelProto) -> None:
-    """Refuse models that hold no computation."""
-    if not model.graph.node or not model.graph.output:
-        raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")
 
 
 def require_regular_file(path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.nodes import is_quantized
+from onnxfold.graph.nodes import all_nodes, is_quantized, subgraphs
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.trial_run import require_trial_run
@@ -32,7 +32,18 @@ def float32_twin(model: ModelProto) -> ModelProto:
     """
     twin = ModelProto()
     twin.CopyFrom(model)
-    _convert_graph(twin.graph)
+    nodes = list(all_nodes(twin.graph.node))
+    for graph in (twin.graph, *(body for node in nodes for body in subgraphs(node))):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            if info.type.tensor_type.elem_type in _OTHER_FLOATS:
+                info.type.tensor_type.elem_type = TensorProto.FLOAT
+        for tensor in graph.initializer:
+            _convert_tensor(tensor)
+    for attr in (attr for node in nodes for attr in node.attribute):
+        if attr.name in ("to", "dtype") and attr.i in _OTHER_FLOATS:
+            attr.i = TensorProto.FLOAT
+        elif attr.type == onnx.AttributeProto.TENSOR:
+            _convert_tensor(attr.t)
     return twin
 
 
@@ -41,22 +52,6 @@ def has_other_floats(model: ModelProto) -> bool:
     infos = [*model.graph.input, *model.graph.output]
     types = {i.type.tensor_type.elem_type for i in infos} | {t.data_type for t in model.graph.initializer}
     return bool(types & _OTHER_FLOATS)
-
-
-def _convert_graph(graph: GraphProto) -> None:
-    for tensor in graph.initializer:
-        _convert_tensor(tensor)
-    for info in [*graph.input, *graph.output, *graph.value_info]:
-        if info.type.tensor_type.elem_type in _OTHER_FLOATS:
-            info.type.tensor_type.elem_type = TensorProto.FLOAT
-    for node in graph.node:
-        for attr in node.attribute:
-            if attr.name in ("to", "dtype") and attr.i in _OTHER_FLOATS:
-                attr.i = TensorProto.FLOAT
-            elif attr.type == onnx.AttributeProto.TENSOR:
-                _convert_tensor(attr.t)
-            elif attr.type == onnx.AttributeProto.GRAPH:
-                _convert_graph(attr.g)
 
 
 def _convert_tensor(tensor: TensorProto) -> None:
