@@ -9,7 +9,7 @@ fold may take away again can be put in this way, so the result is valid wherever
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -46,25 +46,16 @@ def lay_out(
                 unit_at[positions] = np.arange(group.size)[:, None]
                 rank_at[positions] = np.arange(positions.shape[1])
     starts = np.flatnonzero(np.diff(group_at, prepend=-2) | np.diff(unit_at, prepend=-2) | (group_at < 0))
-    members = {g: _members(slots[g]) for g in set(group_at[group_at >= 0].tolist())}
     runs: list[range] = []
     units: list[int] = []
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), width], strict=True):
+    for start, stop in pairwise([*starts.tolist(), width]):
         g = int(group_at[start])
-        here = [-1] if g < 0 else members[g].get(int(unit_at[start]), [])
+        here = [-1] if g < 0 else np.flatnonzero(slots[g] == unit_at[start]).tolist()
         runs += [range(start, stop)] * len(here)
         units += here
     place = np.fromiter(chain.from_iterable(runs), np.int64)
     unit = np.repeat(np.array(units, np.int64), np.array([len(run) for run in runs], np.int64))
     return WideAxis(place, group_at[place], unit, rank_at[place])
-
-
-def _members(slots: Index) -> dict[int, list[int]]:
-    """Return the new units of every slot, in order."""
-    members: dict[int, list[int]] = {}
-    for new, slot in enumerate(slots.tolist()):
-        members.setdefault(slot, []).append(new)
-    return members
 
 
 #: The network of positions that are of no network, or of all.
@@ -81,12 +72,10 @@ class StackedAxis:
     @property
     def owners(self) -> Index:
         """The network that every position belongs to, shape (length,)."""
+        every = np.concatenate(self.places)
         owners = np.full(self.length, SHARED)
-        count = np.zeros(self.length, np.int64)
-        for network, places in enumerate(self.places):
-            owners[places] = network
-            count[places] += 1
-        owners[count != 1] = SHARED
+        owners[every] = np.repeat(np.arange(len(self.places)), [len(places) for places in self.places])
+        owners[np.bincount(every, minlength=self.length) != 1] = SHARED
         return owners
 
 
@@ -182,15 +171,14 @@ class StackedAxes:
     def weight(self, tensor: str, only: int | None = None) -> Array:
         """Return a weight of the joined graph: those of the networks side by side, zeros elsewhere."""
         values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
-        axes = [self._axis_of(tensor, axis) for axis in range(values[0].ndim)]
+        on = {axis.axis: axis for axis in reversed(self.grouped.get(tensor, ()))}
+        axes = [on.get(axis, Axis(tensor, axis)) for axis in range(values[0].ndim)]
         packed = next((axis for axis in axes if axis.blocks > 1), None)
         stacked = [self.axis(axis) if only is None else self._own_axis(axis, only) for axis in axes]
         blocks = 1 if packed is None else packed.blocks
         lengths = [s.length // a.blocks for s, a in zip(stacked, axes, strict=True)]
         result = np.zeros(lengths, values[0].dtype)
-        for network, old in enumerate(values):
-            if only is not None and network != only:
-                continue
+        for network, old in enumerate(values) if only is None else [(only, values[only])]:
             axis_places = [s.places[network] for s in stacked]
             for block in range(blocks):
                 parts, index = [slice(None)] * old.ndim, list(axis_places)
@@ -209,10 +197,6 @@ class StackedAxes:
             return self.axis(axis)
         length = self._length(network, axis)
         return StackedAxis(length, (np.arange(length),) * len(self._networks))
-
-    def _axis_of(self, tensor: str, axis: int) -> Axis:
-        grouped_axes = [a for a in self.grouped.get(tensor, ()) if a.axis == axis]
-        return grouped_axes[0] if grouped_axes else Axis(tensor, axis)
 
 
 @dataclass(frozen=True, eq=False)

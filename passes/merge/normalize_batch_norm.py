@@ -29,9 +29,8 @@ The network computes the same. Averaging w' averages what goes into the nonlinea
 channels; averaging normalised rows and gammas apart (as Fold-AR does) averages products by products of averages.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -47,58 +46,57 @@ class _Rescaling(Pass):
     """Rewrites every layer of some groups whose output only its BatchNormalization reads; the graph stays."""
 
     groups: tuple[FoldGroup, ...]
-    rewrite: ClassVar[Callable[[GraphView, Normalization, GroupLayer], bool]]  # returns whether anything changed
+
+    @abstractmethod
+    def rewrite(self, view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
+        """Rewrite one of them; return whether anything changed."""
 
     def run(self, view: GraphView) -> PassResult:
         """Rescale weights."""
         norms = [norm for group in self.groups for norm in normalizations(view, group)]
-        changed = [type(self).rewrite(view, norm, norm.layer) for norm in norms if norm.layer is not None]
+        changed = [self.rewrite(view, norm, norm.layer) for norm in norms if norm.layer is not None]
         return PassResult(any(changed))
-
-
-def _normalize(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
-    eps = norm.epsilon
-    mean, variance = per_unit(view, norm.mean), per_unit(view, norm.variance)
-    if np.all(variance == variance.dtype.type(1.0 - eps)) and (layer.bias is None or not mean.any()):
-        return False
-    sigma = np.sqrt(np.maximum(variance.astype(np.float64), 0.0) + eps)
-    set_per_unit(view, norm.variance, np.full_like(sigma, 1.0 - eps))
-    scale_units(view, layer.rows, 1.0 / sigma)
-    if layer.bias is None:
-        set_per_unit(view, norm.mean, mean / sigma)
-    else:
-        set_per_unit(view, layer.bias, (per_unit(view, layer.bias) - mean) / sigma)
-        set_per_unit(view, norm.mean, np.zeros_like(sigma))
-    return True
 
 
 class NormalizeBatchNorm(_Rescaling):
     """Normalise the rows."""
 
-    rewrite = staticmethod(_normalize)
-
-
-def _scale(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
-    eps = norm.epsilon
-    gamma = per_unit(view, norm.scale).astype(np.float64)
-    sigma = np.sqrt(np.maximum(per_unit(view, norm.variance).astype(np.float64), 0.0) + eps)
-    factor = gamma / sigma
-    if np.allclose(factor, 1.0, rtol=1e-5, atol=0.0):
-        return False
-    variance = np.maximum(gamma**2 - eps, 0.0)
-    set_per_unit(view, norm.mean, per_unit(view, norm.mean) * factor)
-    set_per_unit(view, norm.variance, variance)
-    set_per_unit(view, norm.scale, np.sqrt(variance + eps))
-    scale_units(view, layer.rows, factor)
-    if layer.bias is not None:
-        set_per_unit(view, layer.bias, per_unit(view, layer.bias) * factor)
-    return True
+    def rewrite(self, view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
+        """Rescale rows, bias and statistics."""
+        eps = norm.epsilon
+        mean, variance = per_unit(view, norm.mean), per_unit(view, norm.variance)
+        if np.all(variance == variance.dtype.type(1.0 - eps)) and (layer.bias is None or not mean.any()):
+            return False
+        sigma = np.sqrt(np.maximum(variance.astype(np.float64), 0.0) + eps)
+        set_per_unit(view, norm.variance, np.full_like(sigma, 1.0 - eps))
+        scale_units(view, layer.rows, 1.0 / sigma)
+        if layer.bias is None:
+            set_per_unit(view, norm.mean, mean / sigma)
+        else:
+            set_per_unit(view, layer.bias, (per_unit(view, layer.bias) - mean) / sigma)
+            set_per_unit(view, norm.mean, np.zeros_like(sigma))
+        return True
 
 
 class ScaleToOutput(_Rescaling):
     """Scale the rows to what goes into the nonlinearity."""
 
-    rewrite = staticmethod(_scale)
+    def rewrite(self, view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
+        """Rescale rows, bias and statistics."""
+        eps = norm.epsilon
+        gamma = per_unit(view, norm.scale).astype(np.float64)
+        sigma = np.sqrt(np.maximum(per_unit(view, norm.variance).astype(np.float64), 0.0) + eps)
+        factor = gamma / sigma
+        if np.allclose(factor, 1.0, rtol=1e-5, atol=0.0):
+            return False
+        variance = np.maximum(gamma**2 - eps, 0.0)
+        set_per_unit(view, norm.mean, per_unit(view, norm.mean) * factor)
+        set_per_unit(view, norm.variance, variance)
+        set_per_unit(view, norm.scale, np.sqrt(variance + eps))
+        scale_units(view, layer.rows, factor)
+        if layer.bias is not None:
+            set_per_unit(view, layer.bias, per_unit(view, layer.bias) * factor)
+        return True
 
 
 @dataclass(frozen=True)

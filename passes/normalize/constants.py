@@ -185,29 +185,19 @@ def _known_value(view: GraphView, node: NodeProto) -> Array | None:
     if node.op_type == "CastLike" and view.is_weight(node.input[0]):
         elem_type = view.elem_type(node.input[1])
         return view.weight(node.input[0]).astype(helper.tensor_dtype_to_np_dtype(elem_type)) if elem_type else None
-    if node.op_type in ("Gather", "Slice"):
-        return _known_dimensions(view, node)
-    return _known_shape(view, node) if node.op_type == "Shape" else None
-
-
-def _known_dimensions(view: GraphView, node: NodeProto) -> Array | None:
-    """Return the dimensions that a node picks out of a Shape, where these are known though others are not."""
-    source = view.producer(node.input[0])
-    if source is None or source.op_type != "Shape" or source.attribute or view.input_shapes:
+    source = view.producer(node.input[0]) if node.op_type in ("Gather", "Slice") else node
+    if source is None or source.op_type != "Shape":
         return None
-    shape = view.shape(source.input[0])
-    index = None if shape is None else picked_dimensions(view, node, len(shape))
-    if shape is None or index is None or index.size == 0:
+    tensor, shape = source.input[0], view.shape(source.input[0])
+    # Dimensions given for the analysis must not be written into the model.
+    if shape is None or (view.input_shapes and not view.is_weight(tensor)):
         return None
-    picked = [shape[int(i)] for i in index.reshape(-1)]
-    return None if any(d is None for d in picked) else np.array(picked, np.int64).reshape(index.shape)
-
-
-def _known_shape(view: GraphView, node: NodeProto) -> Array | None:
-    shape = view.shape(node.input[0])
-    if shape is None:
-        return None
-    part = shape[attr_int(node, "start", 0) : attr_int(node, "end", len(shape))]
-    if any(d is None for d in part) or (view.input_shapes and not view.is_weight(node.input[0])):
-        return None  # dimensions given for the analysis must not be written into the model
-    return np.array(part, np.int64)
+    if source is node:
+        index = np.arange(len(shape))[attr_int(node, "start", 0) : attr_int(node, "end", len(shape))]
+    else:  # single dimensions may be known though others are not
+        picked = None if source.attribute else picked_dimensions(view, node, len(shape))
+        index = np.zeros(0, np.int64) if picked is None else picked
+        if index.size == 0:
+            return None
+    sizes = [shape[int(i)] for i in index.reshape(-1)]
+    return None if None in sizes else np.array(sizes, np.int64).reshape(index.shape)

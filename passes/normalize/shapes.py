@@ -7,7 +7,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_int, attribute, node_key, rewritten, with_input
-from onnxfold.graph.patterns import Match, Mismatch, Op
+from onnxfold.graph.patterns import Match, Mismatch, Op, dims
 from onnxfold.graph.shapes.foreign_types import summands
 from onnxfold.graph.shapes.shape_inference import UNNAMED, symbolic_types
 from onnxfold.graph.tensors import Shape, TensorType
@@ -89,11 +89,8 @@ def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
 
 
 def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
-    shape = view.shape(tensor)
-    if shape is None:
-        return True
-    known = zip(shape, [*view.symbols(tensor), *[""] * len(shape)], strict=False)
-    return any(size is None and symbol not in names for size, symbol in known)
+    known = dims(view, tensor)
+    return known is None or any(isinstance(d, str) and d not in names for d in known)
 
 
 def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
@@ -112,23 +109,23 @@ def _common_type(
     """Return the type of a tensor as far as it is the same at all sizes, None if no part of it is."""
     if any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):
         return None
-    dims: list[int | None] = []
+    shape: list[int | None] = []
     symbols: list[str] = []
     anonymous = any(name.startswith(_OPEN.format("")) for name in runs[0])
     known = list(zip(view.shape(tensor) or (), view.symbols(tensor), strict=False))
-    for axis, sizes in enumerate(zip(*(shape or () for shape in shapes), strict=True)):
+    for axis, sizes in enumerate(zip(*(s or () for s in shapes), strict=True)):
         if None in sizes:  # unknown at a size, too
             size, symbol = known[axis] if len(known) == len(shapes[0] or ()) else (None, "")
-            dims.append(size)
+            shape.append(size)
             symbols.append(symbol)
             continue
         same = sizes[0] if len(set(sizes)) == 1 else None
         names = [name for name in runs[0] if all(run[name] == size for run, size in zip(runs, sizes, strict=True))]
         # Lengths that are equal at all sizes are equal, unless some input has a length that nobody named.
         symbol = names[0] if names else "" if anonymous else "_".join(["length", *map(str, sizes)])
-        dims.append(same)
+        shape.append(same)
         symbols.append("" if same is not None or symbol.startswith(_OPEN.format("")) else symbol)
-    return view.elem_type(tensor), tuple(dims), tuple(symbols)
+    return view.elem_type(tensor), tuple(shape), tuple(symbols)
 
 
 @dataclass(frozen=True)

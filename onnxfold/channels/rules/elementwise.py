@@ -62,7 +62,7 @@ def addition(node: NodeContext) -> Shift | None:
 @channel_rule("Sub", result=Result.IN_PLACE)
 def additive(node: NodeContext) -> None:
     """Treat a constant operand as a bias; axes along which nothing stretches may be rotated."""
-    broadcast(node, Role.BIAS)
+    _link_operands(node, Role.BIAS)
     shapes = [node.shape(operand) for operand in node.inputs]
     for i in range(1, min(map(len, shapes)) + 1):
         if all(shape[-i] == node.shape(node.output())[-i] for shape in shapes):
@@ -72,8 +72,12 @@ def additive(node: NodeContext) -> None:
 
 @channel_rule(*_IN_PLACE, result=Result.IN_PLACE)
 @channel_rule(*_NEW)
-def broadcast(node: NodeContext, role: Role = Role.PARAMETER) -> None:
+def broadcast(node: NodeContext) -> None:
     """Equal positions of all operands and of the result are one channel; a constant operand is a parameter."""
+    _link_operands(node, Role.PARAMETER)
+
+
+def _link_operands(node: NodeContext, role: Role) -> None:
     for operand in node.inputs:
         node.link_broadcast(operand, node.output(), role)
 

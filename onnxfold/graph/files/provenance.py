@@ -15,14 +15,11 @@ from onnxfold.graph.view import GraphView
 
 KEY = "onnxfold"
 
-#: Older versions stored one run, and in it, under this name, the text of the entry that they found.
-_NESTED = "previous"
-
 
 def add_run(model: ModelProto, run: dict[str, Any]) -> None:
     """Append a run to the entry `onnxfold` of `metadata_props`, a JSON list, oldest first."""
     kept = [prop for prop in model.metadata_props if prop.key == KEY]
-    earlier = [run for prop in kept for run in runs_of(prop.value)]
+    earlier = [run for prop in kept for run in _runs_of(prop.value)]
     entry = kept[0] if kept else model.metadata_props.add(key=KEY)
     entry.value = json.dumps([*earlier, run], sort_keys=True)
 
@@ -36,29 +33,15 @@ def is_made_here(path: Path) -> bool:
     return any(prop.key == KEY for prop in model.metadata_props)
 
 
-def runs_of(text: str) -> list[dict[str, Any]]:
-    """Return the runs of an entry, oldest first, from any of its formats.
-
-    Text that onnxfold did not write becomes a run of its own, ``{"unknown": text}``, so that nothing is lost.
-    """
+def _runs_of(text: str) -> list[dict[str, Any]]:
+    """Return the runs of an entry; other text than onnxfold writes is a run of its own, so that nothing is lost."""
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError):
-        return [{"unknown": text}] if text else []
+        entry = None
     if isinstance(entry, list) and all(isinstance(run, dict) for run in entry):
         return entry
-    runs: list[dict[str, Any]] = []
-    while isinstance(entry, dict):
-        nested = entry.pop(_NESTED, None)
-        runs.insert(0, entry)
-        if not isinstance(nested, str):
-            return runs
-        text = nested
-        try:
-            entry = json.loads(text)
-        except (ValueError, RecursionError):
-            break
-    return [{"unknown": text}, *runs]
+    return [{"unknown": text}] if text else []
 
 
 #: Elements that are read at a time.

@@ -167,8 +167,11 @@ Dims = Mapping[str, Sequence[int]]
 
 def model_problem(model: ModelProto, opset: int) -> str:
     """Return the first fault of a model's nodes, '' if none has any."""
-    problem = _reference_problem(model.graph.node)
-    problem = problem or _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
+    for node in all_nodes(model.graph.node):
+        name = next((attr.name for attr in node.attribute if attr.ref_attr_name), "")
+        if name:
+            return f"{node_label(node)} takes its '{name}' from a function's call, and is not in a function"
+    problem = _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
     for function in model.functions:
         own = next((o.version for o in function.opset_import if o.domain in DEFAULT_DOMAINS), opset)
         problem = problem or _nodes_problem(function.node, own, ChainMap())
@@ -246,14 +249,6 @@ def _equation_problem(node: NodeProto) -> str:
     if _EQUATION.fullmatch(equation.replace(" ", "")):
         return ""
     return f"{node_label(node)} has the equation '{shortened(equation, 100)}', which is not an equation"
-
-
-def _reference_problem(nodes: Iterable[NodeProto]) -> str:
-    """Return which node outside of functions takes an attribute from a function's call."""
-    borrowed = ((node, attr.name) for node in all_nodes(nodes) for attr in node.attribute if attr.ref_attr_name)
-    for node, name in borrowed:
-        return f"{node_label(node)} takes its '{name}' from a function's call, and is not in a function"
-    return ""
 
 
 def payload_fits(weight: LazyTensor) -> bool:
