@@ -186,8 +186,8 @@ class NodeContext(NodeReader):
     def rotate_what_passes(self) -> None:
         """Declare all axes rotatable that the node carries over as a whole."""
         for d in [d for d in self.declarations if isinstance(d, Link)]:
-            whole = np.arange(self.width(d.a) or 0)
-            if np.array_equal(d.a_positions, whole) and np.array_equal(d.b_positions, np.arange(self.width(d.b) or 0)):
+            sides = ((d.a, d.a_positions), (d.b, d.b_positions))
+            if all(np.array_equal(positions, np.arange(self.width(axis) or 0)) for axis, positions in sides):
                 self.rotatable(d.a)
                 self.rotatable(d.b)
 
@@ -195,22 +195,19 @@ class NodeContext(NodeReader):
         self, sources: Sequence[str], result: str, scale: str, *, shift: str = "", bias: str = "", centred: bool = False
     ) -> None:
         """Declare that the node norms a sum along its last axis; nothing where a factor is not constant."""
-        width = self.width(self.axis(result, -1))
-        factors = [name for name in (scale, shift, bias) if name]
-        along = [self.axis(name, -1) for name in dict.fromkeys(sources)]
-        if width is None or not scale or any(self.width(axis) != width for axis in along):
-            return
-        if not all(self.is_weight(name) and self.shape(name) == (width,) for name in factors):
-            return
-        along_shift, along_bias = (Axis(name, 0) if name else None for name in (shift, bias))
-        axis = self.axis(result, -1)
-        self.declarations.append(
-            Norm(tuple(along), axis, self.key, Axis(scale, 0), along_shift, along_bias, centred, width)
-        )
+        axis, along = self.axis(result, -1), tuple(self.axis(name, -1) for name in dict.fromkeys(sources))
+        width = self.width(axis)
+        is_whole = bool(scale) and all(self.width(source) == width for source in along)
+        constant = (self.is_weight(n) and self.shape(n) == (width,) for n in (scale, shift, bias) if n)
+        if width is not None and is_whole and all(constant):
+            along_shift, along_bias = (Axis(name, 0) if name else None for name in (shift, bias))
+            self.declarations.append(
+                Norm(along, axis, self.key, Axis(scale, 0), along_shift, along_bias, centred, width)
+            )
 
-    def rotatable_in_heads(self, axis: Axis) -> None:
+    def rotatable_in_heads(self, *axes: Axis) -> None:
         """Declare it where heads stay; axes that are not carried into them would say nothing new."""
-        if self._heads:
+        for axis in axes if self._heads else ():
             self.rotatable(replace(axis, blocks=self._packed_heads(axis)))
 
     def count(
@@ -256,9 +253,8 @@ class NodeContext(NodeReader):
         if rank != self.rank(b):
             raise CannotDeclareError(f"'{a}' and '{b}' have different ranks")
         skipped = {axis % rank for axis in but}
-        for axis in range(rank):
-            if axis not in skipped:
-                self.link(Axis(a, axis), Axis(b, axis))
+        for axis in sorted({*range(rank)} - skipped):
+            self.link(Axis(a, axis), Axis(b, axis))
 
     def link_broadcast(self, operand: str, result: str, role: Role = Role.PARAMETER) -> None:
         """Link the axes of an operand to those of a broadcast result, aligned at the right.
@@ -284,11 +280,10 @@ class NodeContext(NodeReader):
 
     def refuse_rest(self, reason: str) -> None:
         """Block every axis of the node's tensors that no declaration mentioned."""
-        for tensor in dict.fromkeys([*self.inputs, *captured_names(self.node), *self.outputs]):
-            shape = self.known_shape(tensor) if tensor else None
-            for axis in range(len(shape or ())):
-                if (tensor, axis) not in self._mentioned:
-                    self.declarations.append(Block(Axis(tensor, axis), reason, self.key))
+        tensors = dict.fromkeys(filter(None, [*self.inputs, *captured_names(self.node), *self.outputs]))
+        for place in ((tensor, axis) for tensor in tensors for axis in range(len(self.known_shape(tensor) or ()))):
+            if place not in self._mentioned:
+                self.declarations.append(Block(Axis(*place), reason, self.key))
 
     def rollback(self) -> None:
         """Take back everything that was declared about the node."""

@@ -47,9 +47,8 @@ def batch_norm(view: GraphView, node: NodeProto) -> BatchNorm | None:
 def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
     """Return a BatchNormalization with constant statistics that no other node shares; None for other nodes."""
     norm = batch_norm(view, node)
-    if norm is None or not all(view.is_weight(n) and len(view.consumers(n)) == 1 for n in (norm.mean, norm.variance)):
-        return None
-    return norm
+    statistics = () if norm is None else (norm.mean, norm.variance)
+    return norm if all(view.is_weight(name) and len(view.consumers(name)) == 1 for name in statistics) else None
 
 
 def takes_mean(view: GraphView, node: NodeProto) -> bool:
@@ -125,10 +124,7 @@ class Layer:
 
 def find_layers(view: GraphView) -> Iterator[Layer]:
     """Yield the layers of a graph, in its order."""
-    for node in view.nodes:
-        layer = layer_of(view, node)
-        if layer is not None:
-            yield layer
+    yield from (layer for node in view.nodes if (layer := layer_of(view, node)) is not None)
 
 
 def layer_of(view: GraphView, node: NodeProto) -> Layer | None:

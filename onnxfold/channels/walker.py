@@ -1,14 +1,9 @@
 """Fold groups from declarations: one walk over the graph, one union of positions.
 
-Every position of every tensor axis is an element. Links unite elements into *units*: the channels that
-must be treated together. Two units may be merged with each other when they occur on the same axes,
-equally often, and every link carries their occurrences over in the same order; such units form a
-:class:`FoldGroup`. Concat, Split, Slice or Pad need no case of their own: units that pass through
-different branches occur on different axes, hence are different groups.
-
-Why a fold is then nothing but a selection of positions: with a representative unit per cluster, each
-axis keeps the positions of the representatives in their old order, and links map kept positions to
-kept positions. Only the weights' *values* differ from a selection, by the encode and decode matrices.
+ARCHITECTURE.md says what units are, and which of them form a :class:`FoldGroup`. A fold is then nothing but a selection
+of positions: with a representative unit per cluster, each axis keeps the positions of the representatives in their old
+order, and links map kept positions to kept positions. Only the weights' *values* differ from a selection, by the encode
+and decode matrices.
 """
 
 from collections import Counter, defaultdict

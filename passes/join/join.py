@@ -306,13 +306,10 @@ class _Join:
         if network == 0:
             return count.start, count.stop
         key = self.axes.name(network, count.node)
-        same = [c for c in self.networks[0].analysis.counts if (c.node, c.axis) == (count.node, count.axis)]
-        theirs = [
-            c for c in self.networks[network].analysis.counts
-            if (c.node, c.attribute, c.input_index, c.element)
-            == (key, count.attribute, count.input_index, count.element)
-        ]  # fmt: skip
-        if not theirs or not same:
+        place = (key, count.attribute, count.input_index, count.element)
+        counts = self.networks[network].analysis.counts
+        theirs = [c for c in counts if (c.node, c.attribute, c.input_index, c.element) == place]
+        if not theirs:
             raise self._refuse(node, "its number of channels is stated in another way")
         return theirs[0].start, theirs[0].stop
 

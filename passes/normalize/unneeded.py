@@ -259,9 +259,8 @@ def _source(view: GraphView, kept: str, values: Array) -> _Source | None:
     stored = view.weight(kept)
     if stored.shape == values.shape and stored.tobytes() == values.tobytes():
         return kept, False
-    if stored.ndim == 2 and stored.T.shape == values.shape and _is_table(view, kept):
-        return (kept, True) if np.array_equal(stored.T, values) else None
-    return None
+    is_turned = stored.ndim == 2 and _is_table(view, kept) and np.array_equal(stored.T, values)
+    return (kept, True) if is_turned else None
 
 
 def _is_table(view: GraphView, name: str) -> bool:

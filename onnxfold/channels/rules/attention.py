@@ -46,10 +46,10 @@ def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
     return Heads(along, count, width // count)
 
 
-def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
+def inside_heads_on(node: NodeContext, tensor: str, count: int) -> Heads:
     """Return the dimensions inside heads: on the axis that holds all of them, or on the last one of four."""
     if node.rank(tensor) == 3:
-        return heads_on(node, tensor, axis, count)
+        return heads_on(node, tensor, -1, count)
     inside = node.axis(tensor, -1, count)
     return Heads(inside, count, (node.width(inside) or 0) // max(count, 1))
 
@@ -124,10 +124,7 @@ def attention(node: NodeContext) -> None:
         for i, name in enumerate(("q_num_heads", "kv_num_heads"))
     )
     if node.heads_stay(node.axis(node.output(), axis)):
-        values, output = (
-            inside_heads_on(node, node.input(2), -1, shared),
-            inside_heads_on(node, node.output(), -1, count),
-        )
+        values, output = (inside_heads_on(node, *heads) for heads in ((node.input(2), shared), (node.output(), count)))
         cut_inside(node, values, output, (node.input(5), node.output(2)))
         return
     queries, output = (heads_on(node, tensor, axis, count) for tensor in (node.input(0), node.output()))
@@ -200,7 +197,7 @@ def _cut_inside(node: NodeContext, output: Heads) -> None:
     """Heads stay; the part of a bias that belongs to values has their dimensions."""
     if node.rank(node.input(2) or node.input(0)) not in _BY_RANK or not node.input(2):
         raise CannotDeclareError("queries, keys and values in one tensor are not followed")
-    values = inside_heads_on(node, node.input(2), -1, output.count)
+    values = inside_heads_on(node, node.input(2), output.count)
     cut_inside(node, values, output, (node.input(7), node.output(2)))
     if node.input(3):
         bias = node.axis(node.weight(3, "its bias"), 0)

@@ -55,16 +55,10 @@ def shape(node: NodeContext) -> None:
 
 def _read_numbers(view: GraphView, tensor: str, count: int) -> set[int]:
     """Return which of the numbers in a shape other nodes read."""
-    everything = set(range(count))
-    if tensor in view.output_names:
-        return everything
-    seen: set[int] = set()
-    for consumer in view.consumers(tensor):
-        picked = picked_dimensions(view, consumer, count) if consumer.input[0] == tensor else None
-        if picked is None:
-            return everything
-        seen |= set(picked.reshape(-1).tolist())
-    return seen
+    picked = [picked_dimensions(view, n, count) if n.input[0] == tensor else None for n in view.consumers(tensor)]
+    if tensor in view.output_names or any(numbers is None for numbers in picked):
+        return set(range(count))
+    return {int(number) for numbers in picked if numbers is not None for number in numbers.reshape(-1)}
 
 
 @channel_rule("Size", mixes="its width is read as a number that the model computes with")

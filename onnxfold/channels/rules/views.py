@@ -46,7 +46,7 @@ def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()
         elif len(ins) == 2 and node.is_live(packed := Axis(x, ins[1], node.shape(x)[ins[0]] or 0)):
             # Groups of channels, each an axis of its own, become channels again.
             _link_part(node, y, outs, outs[0], packed)
-            _rotate(node, packed, Axis(y, outs[0]))
+            node.rotatable_in_heads(packed, Axis(y, outs[0]))
             linked.append(Axis(y, outs[0]))
         elif len(outs) == 1:
             live = [a for a in ins if node.is_live(Axis(x, a))]
@@ -57,7 +57,7 @@ def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()
             inside = Axis(y, outs[1], node.shape(y)[outs[0]] or 0)
             node.link(Axis(x, ins[0]), inside)
             node.equal_blocks(Axis(x, ins[0]), inside.blocks)
-            _rotate(node, Axis(x, ins[0]), inside)
+            node.rotatable_in_heads(Axis(x, ins[0]), inside)
             linked.append(inside)
         elif len(ins) == 1 and node.is_live(Axis(x, ins[0])):
             # The outermost part: channels in front of their H*W block, heads in front of their width.
@@ -69,11 +69,6 @@ def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()
                 _link_part(node, x, ins, ins[0], Axis(y, outs[1], groups))
                 node.equal_blocks(Axis(x, ins[0]), groups)
     return linked
-
-
-def _rotate(node: NodeContext, *axes: Axis) -> None:
-    for axis in axes:
-        node.rotatable_in_heads(axis)
 
 
 def _link_part(node: NodeContext, tensor: str, axes: list[int], axis: int, flat: Axis) -> None:
@@ -144,17 +139,14 @@ def squeeze(node: NodeContext) -> None:
     """Axes of size 1 vanish."""
     shape = node.shape(node.input(0))
     gone = _axes(node, len(shape)) or {i for i, d in enumerate(shape) if d == 1}
-    kept = [axis for axis in range(len(shape)) if axis not in gone]
-    node.carry(kept, range(len(kept)))
+    node.carry(sorted({*range(len(shape))} - gone), range(len(shape)))
 
 
 @channel_rule("Unsqueeze", result=Result.VIEW, carries=True)
 def unsqueeze(node: NodeContext) -> None:
     """Axes of size 1 appear."""
     rank = node.rank(node.output())
-    new = _axes(node, rank)
-    kept = [axis for axis in range(rank) if axis not in new]
-    node.carry(range(len(kept)), kept)
+    node.carry(range(rank), sorted({*range(rank)} - _axes(node, rank)))
 
 
 @channel_rule("Transpose", carries=True)
@@ -164,8 +156,7 @@ def transpose(node: NodeContext) -> None:
     perm = node.integers("perm", reversed(range(node.rank(x))))
     for place, axis in enumerate(perm):
         node.link(node.axis(x, axis), node.axis(y, place))
-        node.rotatable_in_heads(node.axis(x, axis))
-        node.rotatable_in_heads(node.axis(y, place))
+        node.rotatable_in_heads(node.axis(x, axis), node.axis(y, place))
 
 
 @channel_rule("Expand", mixes="its target size is computed at run time", carries=True)

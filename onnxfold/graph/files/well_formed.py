@@ -1,12 +1,9 @@
 """Checks of a file on which all code behind :func:`onnxfold.graph.files.load.load` relies.
 
 Cheaper than onnx's checker, which needs the weights, and more lenient: it lets pass what onnxruntime understands and
-onnx does not, such as operators of other vendors in the default domain.
-
-Checks of a graph's wiring: unique names, no missing names, no cycles.
-
-Defects are reported; nodes that are merely not in the order of execution are sorted. onnxruntime refuses all
-that is refused here, and onnx's checker most of it. Time and memory grow linearly with the number of nodes.
+onnx does not, such as operators of other vendors in the default domain. Names must be unique and known, and make no
+cycle; nodes that are merely not in the order of execution are sorted. onnxruntime refuses all that is refused here.
+Time and memory grow linearly with the number of nodes.
 
 Model-local functions are written out within a limit on the resulting size.
 """
