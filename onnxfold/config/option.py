@@ -35,84 +35,39 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenForm:
-    """How a command line writes an option.
+    """How a command line writes an option."""
 
-    Parameters
-    ----------
-    kind : Kind
-        How a command line writes it.
-    metavar : str
-        What stands for the value in ``--help``.
-    flag : str
-        The name on the command line, where it is another.
-    words : str
-        Values that shells complete: ``module:name`` of their table.
-    first : bool
-        Whether it is one of those that most people need.
-    alone : str
-        The value that it means where no word of its table follows; empty where it needs one.
-    """
-
-    kind: Kind = Kind.TEXT
-    metavar: str | None = None
-    flag: str = ""
-    words: str = ""
-    first: bool = False
-    alone: str = ""
+    kind: Kind = Kind.TEXT  # how a command line writes it
+    metavar: str | None = None  # what stands for the value in ``--help``
+    flag: str = ""  # the name on the command line, where it is another
+    words: str = ""  # values that shells complete: ``module:name`` of their table
+    first: bool = False  # whether it is one of those that most people need
+    alone: str = ""  # the value that it means where no word of its table follows; empty where it needs one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uses:
-    """Which commands have an option, and whether reports hold it.
+    """Which commands have an option, and whether reports hold it."""
 
-    Parameters
-    ----------
-    in_command, in_merge : bool
-        Whether the commands have it, and whether ``merge`` does.
-    in_sweep : str
-        SHARED, LISTED, or empty where ``sweep`` does not have it.
-    recorded : str
-        ALWAYS, CHANGED or NEVER.
-    """
-
-    in_command: bool = True
+    in_command: bool = True  # whether the commands have it
     in_merge: bool = False
-    in_sweep: str = ""
-    recorded: str = CHANGED
+    in_sweep: str = ""  # SHARED, LISTED, or empty where ``sweep`` does not have it
+    recorded: str = CHANGED  # ALWAYS, CHANGED or NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option(WrittenForm, Uses):
-    """An option of a fold; its name, type and default are those of the field of FoldConfig that it annotates.
+    """An option of a fold; its name, type and default are those of the field of FoldConfig that it annotates."""
 
-    Parameters
-    ----------
-    help : str
-        What it does. Other options stand in backticks, rows of tables in single quotes.
-    check : callable
-        Takes the name and a value that is not None; returns the value as it is kept, or raises.
-    group : str
-        One of GROUPS.
-    more : str
-        What references say beyond that.
-    default : str
-        What happens without it, where the default does not say that.
-    reads : str, optional
-        It names a file that the fold reads, if the name ends so.
-    role : str
-        What messages call that file.
-    request : str
-        The option as a goal, in words.
-    """
-
-    help: str
+    help: str  # what it does; other options stand in backticks, rows of tables in single quotes
+    #: Takes the name and a value that is not None; returns the value as it is kept, or raises.
     check: Callable[[str, Any], Any]
-    group: str
-    more: str = ""
-    default: str = ""
-    reads: str | None = None
-    role: str = ""
-    request: str = ""
+    group: str  # one of GROUPS
+    more: str = ""  # what references say beyond that
+    default: str = ""  # what happens without it, where the default does not say that
+    reads: str | None = None  # ending of the names that are files which the fold reads
+    role: str = ""  # what messages call that file
+    request: str = ""  # the option as a goal, in words
 
     @property
     def command_line_help(self) -> str:

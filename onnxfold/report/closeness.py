@@ -13,62 +13,36 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class AnswerFidelity:
-    """Closeness of the values of one output, and of the classes that it names.
-
-    Parameters
-    ----------
-    output : str
-        Name of the output.
-    relative_error : float
-        ||folded - original|| / ||original||, over all elements.
-    top1_agreement : float, optional
-        Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
-        without NaN.
-    top1_interval : pair of float, optional
-        Wilson's 95 % confidence interval of the agreement.
-    top1_samples : int, optional
-        Samples that it was counted over.
-    top1_variety : float, optional
-        How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
-        about 1; see :func:`onnxfold.fidelity.answer_measures.variety`.
-    kind : str
-        Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows is
-        None where it is not measured for this kind.
-    flips : int, optional
-        Samples whose largest entry changed.
-    snr_db : float, optional
-        Signal-to-noise ratio of all elements, in dB.
-    """
+    """Closeness of the values of one output, and of the classes that it names."""
 
     output: str
-    relative_error: float
+    relative_error: float  # ||folded - original|| / ||original||, over all elements
+    #: Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are
+    #: none without NaN.
     top1_agreement: float | None = None
-    top1_interval: tuple[float, float] | None = None
-    top1_samples: int | None = None
+    top1_interval: tuple[float, float] | None = None  # Wilson's 95 % confidence interval of the agreement
+    top1_samples: int | None = None  # samples that it was counted over
+    #: How many classes the original names on these samples, beside as many as evenly drawn ones would name,
+    #: which is about 1; see :func:`onnxfold.fidelity.answer_measures.variety`.
     top1_variety: float | None = None
+    #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows
+    #: is None where it is not measured for this kind.
     kind: str = ""
-    flips: int | None = None
-    snr_db: float | None = None
+    flips: int | None = None  # samples whose largest entry changed
+    snr_db: float | None = None  # signal-to-noise ratio of all elements, in dB
 
 
 @dataclass(frozen=True)
 class ScoreFidelity(AnswerFidelity):
-    """Closeness of the probabilities of one output, and of the answers that the original gives class by class.
+    """Closeness of the probabilities of one output, and of the answers that the original gives class by class."""
 
-    Parameters
-    ----------
-    kl_divergence : float, optional
-        Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
-        of scores, or of stated probabilities.
-    kl_quantiles : tuple of float, optional
-        Of tokens, its median, the value that it exceeds at one position in 100, and its maximum.
-    class_agreement : tuple of tuple
-        Classes that the original names on 20 samples or more: the class, how many samples keep it, and how many there
-        are.
-    """
-
+    #: Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the
+    #: softmax of scores, or of stated probabilities.
     kl_divergence: float | None = None
+    #: Of tokens, its median, the value that it exceeds at one position in 100, and its maximum.
     kl_quantiles: tuple[float, float, float] | None = None
+    #: Classes that the original names on 20 samples or more: the class, how many samples keep it, and how many
+    #: there are.
     class_agreement: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -83,31 +57,19 @@ class ScoreFidelity(AnswerFidelity):
 
 @dataclass(frozen=True)
 class Fidelity(ScoreFidelity):
-    """Closeness of one output of the folded model to the original's, with the measures of its kind of answer.
+    """Closeness of one output of the folded model to the original's, with the measures of its kind of answer."""
 
-    Parameters
-    ----------
-    pixel_agreement, mean_iou : float, optional
-        Fraction of the positions that keep their class, and intersection over union, the mean over the classes.
-    boxes_kept : float, optional
-        F1 of the boxes with a score above .3, matched at an IoU of .5, where the layout is known.
-    decisions_kept : float, optional
-        F1 of the scores above .3, at all positions.
-    channel_snr_db : float, optional
-        Median over the channels of their signal-to-noise ratio about their mean, in dB.
-    worst_channels : tuple of pair
-        Channels with the lowest, and their ratios.
-    cosine, neighbours_kept : float, optional
-        Mean cosine of the two vectors of a sample, of every output, and fraction of the samples that keep their nearest
-        neighbour.
-    """
-
+    #: Fraction of the positions that keep their class, and intersection over union, the mean over the classes.
     pixel_agreement: float | None = None
     mean_iou: float | None = None
+    #: F1 of the boxes with a score above .3, matched at an IoU of .5, where the layout is known.
     boxes_kept: float | None = None
-    decisions_kept: float | None = None
+    decisions_kept: float | None = None  # F1 of the scores above .3, at all positions
+    #: Median over the channels of their signal-to-noise ratio about their mean, in dB.
     channel_snr_db: float | None = None
-    worst_channels: tuple[tuple[int, float], ...] = ()
+    worst_channels: tuple[tuple[int, float], ...] = ()  # channels with the lowest, and their ratios
+    #: Mean cosine of the two vectors of a sample, of every output, and fraction of the samples that keep their
+    #: nearest neighbour.
     cosine: float | None = None
     neighbours_kept: float | None = None
 
@@ -196,27 +158,13 @@ KEPT, DAMAGED, DESTROYED, NOT_KNOWN = "kept", "damaged", "destroyed", "not known
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a model.
+    """The verdict on a model."""
 
-    Parameters
-    ----------
-    state : str
-        'kept', 'damaged', 'destroyed' or 'not known'.
-    output : str
-        The output that decides: the one that keeps least.
-    kept : str
-        What is kept of it, and of what.
-    measured_on : str
-        Which inputs that was measured on.
-    only_generated : bool
-        Whether these were made by this program, and nothing says what holds on real ones.
-    """
-
-    state: str
-    output: str = ""
-    kept: str = ""
-    measured_on: str = ""
-    only_generated: bool = False
+    state: str  # 'kept', 'damaged', 'destroyed' or 'not known'
+    output: str = ""  # the output that decides: the one that keeps least
+    kept: str = ""  # what is kept of it, and of what
+    measured_on: str = ""  # which inputs that was measured on
+    only_generated: bool = False  # whether these were made by this program, and nothing says what holds on real ones
 
     @property
     def is_destroyed(self) -> bool:
@@ -238,54 +186,29 @@ _USELESS = 0.2
 
 @dataclass(frozen=True)
 class Signs:
-    """Signs that an estimate is made from; all are known at the end of a fold.
+    """Signs that an estimate is made from; all are known at the end of a fold."""
 
-    Parameters
-    ----------
-    inputs : str
-        Kind of the inputs that the fold was fitted on: 'deep-inversion', 'dead-leaves' or 'data'.
-    held_out_agreement : float
-        Fraction of held-out inputs on which the output keeps its largest entry: of a user's samples where the fold was
-        fitted on such, else of generated inputs.
-    held_out_samples : int
-        How many these are.
-    held_out_error : float
-        Relative error of the output on them.
-    curve_error : float, optional
-        Sum over the groups of the relative errors that their error curves have at the chosen widths; None where no
-        curves were computed.
-    variety : float
-        How many classes the original names on them; see :func:`onnxfold.fidelity.answer_measures.variety`.
-    """
-
-    inputs: str
+    inputs: str  # kind of the inputs that the fold was fitted on: 'deep-inversion', 'dead-leaves' or 'data'
+    #: Fraction of held-out inputs on which the output keeps its largest entry: of a user's samples where the
+    #: fold was fitted on such, else of generated inputs.
     held_out_agreement: float
-    held_out_samples: int
-    held_out_error: float
+    held_out_samples: int  # how many these are
+    held_out_error: float  # relative error of the output on them
+    #: Sum over the groups of the relative errors that their error curves have at the chosen widths; None where
+    #: no curves were computed.
     curve_error: float | None = None
+    #: How many classes the original names on them; see :func:`onnxfold.fidelity.answer_measures.variety`.
     variety: float = 1.0
 
 
 @dataclass(frozen=True)
 class AgreementEstimate:
-    """Estimated top-1 agreement with the original on data, for an output that names classes.
-
-    Parameters
-    ----------
-    output : str
-        Name of the output.
-    agreement : float
-        The estimate, in [0, 1].
-    interval : pair of float
-        It holds the agreement in 80 % of cases.
-    signs : Signs
-        What it was made from.
-    """
+    """Estimated top-1 agreement with the original on data, for an output that names classes."""
 
     output: str
-    agreement: float
-    interval: tuple[float, float]
-    signs: Signs
+    agreement: float  # the estimate, in [0, 1]
+    interval: tuple[float, float]  # it holds the agreement in 80 % of cases
+    signs: Signs  # what it was made from
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -312,21 +235,13 @@ def warning_below(agreement: float, called: str, *, has_data: bool) -> str:
 
 @dataclass(frozen=True)
 class NetworkShare:
-    """One of the networks.
+    """One of the networks."""
 
-    Parameters
-    ----------
-    name : str
-        Its file, or its number.
-    fidelity : FidelityReport, optional
-        Closeness of the outputs that stand for its own, on held-out generated inputs; None where it was not measured.
-    verdict : Verdict, optional
-        What is kept of it.
-    """
-
-    name: str
+    name: str  # its file, or its number
+    #: Closeness of the outputs that stand for its own, on held-out generated inputs; None where it was not
+    #: measured.
     fidelity: FidelityReport | None = None
-    verdict: Verdict | None = None
+    verdict: Verdict | None = None  # what is kept of it
 
     def __str__(self) -> str:
         if self.fidelity is None or self.verdict is None:
@@ -336,20 +251,12 @@ class NetworkShare:
 
 @dataclass(frozen=True)
 class MergeRecord:
-    """Networks in one model.
+    """Networks in one model."""
 
-    Parameters
-    ----------
-    heads : tuple of str
-        How each output was joined.
-    networks : tuple of NetworkShare
-        The networks.
-    latency : LatencyRecord, optional
-        Of the first network alone, and of the model; the report's own compares it with all networks beside each other.
-    """
-
-    heads: tuple[str, ...]
+    heads: tuple[str, ...]  # how each output was joined
     networks: tuple[NetworkShare, ...]
+    #: Of the first network alone, and of the model; the report's own compares it with all networks beside each
+    #: other.
     latency: LatencyRecord | None = None
 
     @property

@@ -37,29 +37,15 @@ class RefusalKind(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A weight axis that was left alone, and why.
+    """A weight axis that was left alone, and why."""
 
-    Parameters
-    ----------
-    node, op_type : str
-        The node that owns the weight.
-    axis : str
-        Which of its axes.
-    reason : str
-        The reason, and its place.
-    weights : int
-        Number of weights that stay for this reason.
-    kind : RefusalKind
-        What keeps it: the shape of the model's inputs and outputs, a norm over a residual stream, or an operator.
-    weight : str
-        The weight.
-    """
-
-    node: str
+    node: str  # the node that owns the weight
     op_type: str
-    axis: str
-    reason: str
-    weights: int = 0
+    axis: str  # which of its axes
+    reason: str  # the reason, and its place
+    weights: int = 0  # number of weights that stay for this reason
+    #: What keeps it: the shape of the model's inputs and outputs, a norm over a residual stream, or an
+    #: operator.
     kind: RefusalKind = RefusalKind.OPERATOR
     weight: str = ""
 
@@ -84,32 +70,17 @@ ONLY_DUPLICATES = "duplicates"
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """One fold group before and after.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    width, folded_width : int
-        Channels before and after.
-    nodes : tuple of str
-        Nodes that produce its channels.
-    duplicates : int
-        Channels that are exact duplicates of another one.
-    requested_cluster, requested_repair : str
-        The requested clustering and repair.
-    cluster, repair : str
-        Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none' where
-        only exact duplicates were merged; empty where the group keeps its width.
-    """
+    """One fold group before and after."""
 
     name: str
-    width: int
+    width: int  # channels before and after
     folded_width: int
-    nodes: tuple[str, ...]
-    duplicates: int
-    requested_cluster: str = ""
+    nodes: tuple[str, ...]  # nodes that produce its channels
+    duplicates: int  # channels that are exact duplicates of another one
+    requested_cluster: str = ""  # the requested clustering and repair
     requested_repair: str = ""
+    #: Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none'
+    #: where only exact duplicates were merged; empty where the group keeps its width.
     cluster: str = ""
     repair: str = ""
 
@@ -137,24 +108,12 @@ class InputRecord:
 
 @dataclass(frozen=True)
 class QuantizationRecord:
-    """How the folded model was quantised.
+    """How the folded model was quantised."""
 
-    Parameters
-    ----------
-    dtype : str
-        Type of the weights.
-    weights : int
-        Entries of weights that are stored in it; biases, in int32, are among them.
-    float_weights : int
-        Entries that stay float32.
-    folded_bytes : int
-        Size of the folded model before it was quantised.
-    """
-
-    dtype: str
-    weights: int
-    float_weights: int
-    folded_bytes: int
+    dtype: str  # type of the weights
+    weights: int  # entries of weights that are stored in it; biases, in int32, are among them
+    float_weights: int  # entries that stay float32
+    folded_bytes: int  # size of the folded model before it was quantised
 
     def __str__(self) -> str:
         share = f"{self.weights:,} of {self.weights + self.float_weights:,} weights"
@@ -163,31 +122,15 @@ class QuantizationRecord:
 
 @dataclass(frozen=True)
 class AccuracyRecord:
-    """Top-1 accuracies on labelled samples that the fold was not fitted on, and that decided how far it goes.
+    """Top-1 accuracies on labelled samples that the fold was not fitted on, and that decided how far it goes."""
 
-    Parameters
-    ----------
-    before, after : float
-        Accuracies in [0, 1].
-    samples : int
-        Number of samples.
-    drop : float
-        What was lost, in points.
-    interval : pair of float
-        Its 95 % confidence interval, in points; both models answered the same samples.
-    most_drop : float
-        The requested limit, in points.
-    flips : LabelFlips, optional
-        Answers that became wrong and right.
-    """
-
-    before: float
+    before: float  # accuracies in [0, 1]
     after: float
     samples: int
-    drop: float
-    interval: tuple[float, float]
-    most_drop: float
-    flips: LabelFlips | None = None
+    drop: float  # what was lost, in points
+    interval: tuple[float, float]  # its 95 % confidence interval, in points; both models answered the same samples
+    most_drop: float  # the requested limit, in points
+    flips: LabelFlips | None = None  # answers that became wrong and right
 
     def __str__(self) -> str:
         low, high = self.interval

@@ -5,36 +5,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PerplexityRecord:
-    """Perplexities of two language models on a text, and what else they lose there.
+    """Perplexities of two language models on a text, and what else they lose there."""
 
-    Parameters
-    ----------
-    a, b : float
-        Perplexity of each model.
-    windows : int
-        Windows, or sequences, of the text that were read; they do not overlap.
-    window : int
-        Tokens of each.
-    scored : int
-        Tokens that were predicted, all windows together.
-    text : str
-        The text.
-    ratio_error : float
-        Standard error of b / a. Both models predicted the same tokens, so it is far below those of a and b.
-    bits_per_byte : pair of float, optional
-        Of both models; None where no tokenizer says how many bytes the tokens are.
-    repeated : pair of float, optional
-        Share of the 4-grams of each model's greedy texts that came before in the same text; None where not measured.
-    """
-
-    a: float
+    a: float  # perplexity of each model
     b: float
-    windows: int
-    window: int
-    scored: int
+    windows: int  # windows, or sequences, of the text that were read; they do not overlap
+    window: int  # tokens of each
+    scored: int  # tokens that were predicted, all windows together
     text: str
+    #: Standard error of b / a. Both models predicted the same tokens, so it is far below those of a and b.
     ratio_error: float = 0.0
+    #: Of both models; None where no tokenizer says how many bytes the tokens are.
     bits_per_byte: tuple[float, float] | None = None
+    #: Share of the 4-grams of each model's greedy texts that came before in the same text; None where not
+    #: measured.
     repeated: tuple[float, float] | None = None
 
     @property
@@ -53,18 +37,12 @@ class PerplexityRecord:
 
 @dataclass(frozen=True)
 class LabelFlips:
-    """Labelled samples that only one of two models answers rightly.
+    """Labelled samples that only one of two models answers rightly."""
 
-    Parameters
-    ----------
-    lost, won : int
-        Samples that only the first, and only the second model answers rightly.
-    p_value : float
-        Of McNemar's exact test: how likely a difference of this size or more is if both models were equally good.
-    """
-
-    lost: int
+    lost: int  # samples that only the first, and only the second model answers rightly
     won: int
+    #: Of McNemar's exact test: how likely a difference of this size or more is if both models were equally
+    #: good.
     p_value: float
 
     def __str__(self) -> str:

@@ -45,28 +45,14 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class LatencyRecord:
-    """Latencies of two models in onnxruntime, timed in turn.
+    """Latencies of two models in onnxruntime, timed in turn."""
 
-    Parameters
-    ----------
-    before_s, after_s : float
-        Median seconds per run of one sample, or of the batch that the model is fixed to.
-    ratio : float
-        After over before: the median of the ratios within rounds.
-    spread : float
-        Distance of the quartiles of these ratios, over their median.
-    rounds : int
-        Number of rounds.
-    threads : int
-        Threads inside an operator.
-    """
-
-    before_s: float
+    before_s: float  # median seconds per run of one sample, or of the batch that the model is fixed to
     after_s: float
-    ratio: float
-    spread: float
+    ratio: float  # after over before: the median of the ratios within rounds
+    spread: float  # distance of the quartiles of these ratios, over their median
     rounds: int
-    threads: int
+    threads: int  # threads inside an operator
 
     @property
     def is_sure(self) -> bool:
@@ -105,64 +91,33 @@ def milliseconds(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class DroppedBlock:
-    """Residual branches that went together.
+    """Residual branches that went together."""
 
-    Parameters
-    ----------
-    name : str
-        The first node with a weight matrix.
-    nodes : tuple of str
-        The same of every branch.
-    weights : int
-        Weights that went with it.
-    influence : float, optional
-        One minus the mean cosine of the stream before it and behind it, where that chose it.
-    effect : float, optional
-        What the answers lose without it alone, where that chose it: of scores of words the divergence in nats, of
-        others the relative error.
-    caches : int
-        Inputs and outputs of the model that went with it.
-    """
-
-    name: str
-    nodes: tuple[str, ...]
-    weights: int
+    name: str  # the first node with a weight matrix
+    nodes: tuple[str, ...]  # the same of every branch
+    weights: int  # weights that went with it
+    #: One minus the mean cosine of the stream before it and behind it, where that chose it.
     influence: float | None = None
+    #: What the answers lose without it alone, where that chose it: of scores of words the divergence in nats,
+    #: of others the relative error.
     effect: float | None = None
-    caches: int = 0
+    caches: int = 0  # inputs and outputs of the model that went with it
 
 
 @dataclass(frozen=True)
 class RefinementRecord:
-    """The effect of training a folded network on the answers to held-out inputs.
+    """The effect of training a folded network on the answers to held-out inputs."""
 
-    Parameters
-    ----------
-    what : str
-        What was trained: 'all' weights, or scales and biases of 'norms'.
-    weights : int
-        Entries that were trained.
-    steps : int
-        Steps that were taken.
-    loss_before, loss_after : float
-        What held-out answers differ from the original's, before and after: of a language model's scores the divergence
-        in nats, of others the squared error over their variance, added up over outputs.
-    kept : bool
-        Whether the trained weights were kept: only if the answers came closer.
-    seconds : float
-        How long it took.
-    note : str
-        Why not all steps were taken; empty where they were.
-    """
-
-    what: str
-    weights: int
-    steps: int
+    what: str  # what was trained: 'all' weights, or scales and biases of 'norms'
+    weights: int  # entries that were trained
+    steps: int  # steps that were taken
+    #: What held-out answers differ from the original's, before and after: of a language model's scores the
+    #: divergence in nats, of others the squared error over their variance, added up over outputs.
     loss_before: float
     loss_after: float
-    kept: bool
+    kept: bool  # whether the trained weights were kept: only if the answers came closer
     seconds: float
-    note: str = ""
+    note: str = ""  # why not all steps were taken; empty where they were
 
     def __str__(self) -> str:
         if not self.steps:
@@ -177,28 +132,15 @@ class RefinementRecord:
 
 @dataclass(frozen=True)
 class NetworkNode:
-    """A layer, or a node where results of several layers meet.
-
-    Parameters
-    ----------
-    name : str
-        Name of the node.
-    op_type : str
-        Its operator.
-    reads : tuple of int
-        Indices of the nodes whose results reach it without a layer in between; empty at the inputs.
-    width, folded_width : int
-        Channels that a layer writes, before and after; 0 where results meet.
-    group : str
-        Name of the fold group that its channels belong to; empty where they keep their number.
-    """
+    """A layer, or a node where results of several layers meet."""
 
     name: str
     op_type: str
+    #: Indices of the nodes whose results reach it without a layer in between; empty at the inputs.
     reads: tuple[int, ...]
-    width: int = 0
+    width: int = 0  # channels that a layer writes, before and after; 0 where results meet
     folded_width: int = 0
-    group: str = ""
+    group: str = ""  # name of the fold group that its channels belong to; empty where they keep their number
 
     @property
     def is_layer(self) -> bool:
@@ -215,17 +157,11 @@ class MergeMap:
         P[c, i] = 1 / (members of cluster c),   Q[i, c] = 1   for every channel i with clusters[i] = c,
 
     and 0 elsewhere.
-
-    Parameters
-    ----------
-    group : str
-        Name of the group.
-    clusters : tuple of int
-        Cluster of each channel, numbered by first member, which is also the order of the folded channels; -1 for a
-        channel that was dropped.
     """
 
     group: str
+    #: Cluster of each channel, numbered by first member, which is also the order of the folded channels; -1 for
+    #: a channel that was dropped.
     clusters: tuple[int, ...]
 
     @property
@@ -248,27 +184,13 @@ CORRELATION_BINS = 20
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """Estimated error of a group by its width.
-
-    Parameters
-    ----------
-    group : str
-        Name of the fold group.
-    widths : tuple of int
-        Some of the widths that the group could have, ascending.
-    errors : tuple of float
-        Estimated relative error of the group's consumers, at each of them.
-    width : int
-        The width that was chosen.
-    error : float
-        The estimated error there.
-    """
+    """Estimated error of a group by its width."""
 
     group: str
-    widths: tuple[int, ...]
-    errors: tuple[float, ...]
-    width: int
-    error: float
+    widths: tuple[int, ...]  # some of the widths that the group could have, ascending
+    errors: tuple[float, ...]  # estimated relative error of the group's consumers, at each of them
+    width: int  # the width that was chosen
+    error: float  # the estimated error there
 
 
 @dataclass(frozen=True)
@@ -276,67 +198,38 @@ class VarianceRatio:
     """Var(x'_c(i)) / Var(x_i) over the original channels i of a layer, c(i) being the channel that i became part of.
 
     Near 1 is healthy; below 1 the activations collapse, above 1 they overshoot.
-
-    Parameters
-    ----------
-    layer : str
-        Name of the linear node; where a BatchNormalization alone reads it, the output of that is what was measured.
-    mean, lower, upper : float
-        Mean and quartiles over the channels; NaN where no channel could be compared.
-    channels : int
-        Number of channels that were compared.
-    left_out : int
-        Number of channels without a ratio: dropped by the fold, or constant on the inputs.
     """
 
+    #: Name of the linear node; where a BatchNormalization alone reads it, the output of that is what was
+    #: measured.
     layer: str
-    mean: float
+    mean: float  # mean and quartiles over the channels; NaN where no channel could be compared
     lower: float
     upper: float
-    channels: int
-    left_out: int
+    channels: int  # number of channels that were compared
+    left_out: int  # number of channels without a ratio: dropped by the fold, or constant on the inputs
 
 
 @dataclass(frozen=True)
 class CorrelationHistogram:
-    """Correlations of all pairs of a group's channels, as its first consumer sees them.
-
-    Parameters
-    ----------
-    group : str
-        Name of the fold group.
-    before, after : tuple of int
-        Number of pairs in each of `CORRELATION_BINS` bins over [-1, 1], of the original and of the folded network.
-    """
+    """Correlations of all pairs of a group's channels, as its first consumer sees them."""
 
     group: str
+    #: Number of pairs in each of `CORRELATION_BINS` bins over [-1, 1], of the original and of the folded
+    #: network.
     before: tuple[int, ...]
     after: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Diagnostics of a fold.
+    """Diagnostics of a fold."""
 
-    Parameters
-    ----------
-    error_curves : tuple of ErrorCurve
-        One per group whose curve was computed.
-    variance_ratios : tuple of VarianceRatio
-        One per layer, in the order of the graph.
-    correlations : tuple of CorrelationHistogram
-        One per group.
-    samples : int
-        Number of samples that both networks were run on.
-    not_run : str
-        Why they were not, if so.
-    """
-
-    error_curves: tuple[ErrorCurve, ...] = ()
-    variance_ratios: tuple[VarianceRatio, ...] = ()
-    correlations: tuple[CorrelationHistogram, ...] = ()
-    samples: int = 0
-    not_run: str = ""
+    error_curves: tuple[ErrorCurve, ...] = ()  # one per group whose curve was computed
+    variance_ratios: tuple[VarianceRatio, ...] = ()  # one per layer, in the order of the graph
+    correlations: tuple[CorrelationHistogram, ...] = ()  # one per group
+    samples: int = 0  # number of samples that both networks were run on
+    not_run: str = ""  # why they were not, if so
 
 
 def join_diagnostics(parts: Sequence[Diagnostics]) -> Diagnostics:
