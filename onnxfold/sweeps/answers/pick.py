@@ -1,13 +1,13 @@
 """The choice of one model, the front of those that no other one is better than in everything, and both as text."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError, NoModelError
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, short
-from onnxfold.sweeps.answers.query import Comparison, Expression, Number
+from onnxfold.sweeps.answers.query import Comparison, Expression
 from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
 from onnxfold.terminal import Table
 
@@ -21,21 +21,15 @@ def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None)
     matching = [row for row in finished if expression.holds(row)]
     if not matching:
         raise NoModelError(_nearest(finished, expression))
-    return min(matching, key=_order(matching, prefer))
+    check_preference(prefer)
+    names = dict.fromkeys(name for name in (prefer, quality_of(matching), *_TIES) if name is not None)
+    return min(matching, key=lambda row: [_badness(QUANTITIES[name], row) for name in names])
 
 
 def check_preference(prefer: str | None) -> None:
     """Refuse a preference for anything but a quantity."""
     if prefer is not None and prefer not in QUANTITIES:
         raise ConfigError(f"--prefer '{prefer}' is not one of: {', '.join(QUANTITIES)}")
-
-
-def _order(rows: Sequence[Row], prefer: str | None) -> Callable[[Row], tuple[tuple[bool, float], ...]]:
-    check_preference(prefer)
-    names = [prefer] if prefer is not None else []
-    quality = quality_of(rows)
-    quantities = [QUANTITIES[name] for name in dict.fromkeys((*names, *([quality] if quality else []), *_TIES))]
-    return lambda row: tuple(_badness(quantity, row) for quantity in quantities)
 
 
 def quality_of(rows: Sequence[Row]) -> str | None:
@@ -52,31 +46,14 @@ def _nearest(rows: Sequence[Row], expression: Expression) -> str:
     """Return why no row is meant, and which one comes closest."""
     if not rows:
         return "there is no finished fold to pick from: run 'onnxfold sweep MODEL... --out DIR' first"
-    comparisons = list(expression.comparisons())
 
-    def far(row: Row) -> tuple[int, float]:
-        failed = [c for c in comparisons if not c.holds(row)]
-        return len(failed), sum(_distance(c, row) for c in failed)
+    def missed(row: Row) -> list[Comparison]:
+        return [comparison for comparison in expression.comparisons if not comparison.holds(row)]
 
-    closest = min(rows, key=far)
-    missed = ", ".join(_describe_miss(c, closest) for c in comparisons if not c.holds(closest))
-    why = f"misses {missed}" if missed else "meets every comparison, but not the expression"
+    closest = min(rows, key=lambda row: (len(missed(row)), sum(c.distance(row) for c in missed(row))))
+    misses = ", ".join(f"'{c.text}' (it is {c.shown(closest)})" for c in missed(closest))
+    why = f"misses {misses}" if misses else "meets every comparison, but not the expression"
     return f"none of {len(rows)} folds meets it; the closest, {describe_row(closest)}, {why}"
-
-
-def _distance(comparison: Comparison, row: Row) -> float:
-    value = comparison.value_in(row) if isinstance(comparison, Number) else None
-    if value is None or not isinstance(comparison, Number):
-        return 1.0
-    return min(abs(value - comparison.value) / max(abs(comparison.value), 1e-12), 1.0)
-
-
-def _describe_miss(comparison: Comparison, row: Row) -> str:
-    if not isinstance(comparison, Number):
-        return f"'{comparison.text}' (it is '{getattr(row, comparison.name)}')"
-    value = comparison.value_in(row)
-    shown = "unknown" if value is None else f"{value:.4g}{'x' if comparison.is_ratio else ''}"
-    return f"'{comparison.text}' (it is {shown})"
 
 
 def describe_row(row: Row) -> str:

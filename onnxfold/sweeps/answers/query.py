@@ -14,9 +14,12 @@ neither true nor false, and a row is meant only where the whole expression is tr
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from typing import Any
 
 from onnxfold.errors import ConfigError
 from onnxfold.sweeps.row import QUANTITIES, TEXTS, Quantity, Row
@@ -44,88 +47,60 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 
 
 @dataclass(frozen=True)
-class Number:
-    """A comparison of a quantity with a number."""
+class Comparison:
+    """A comparison of a column with a number, or with a word that may hold ``*``."""
 
-    name: str  # the quantity and the sign, as they were written
-    sign: str
-    value: float  # the number, in the quantity's unit; or a part of the value before the fold
-    is_ratio: bool  # whether it is such a part
     text: str  # the comparison as it was written
+    value: Callable[[Row], Any]  # the number or text of a row; None where it is unknown
+    accepts: Callable[[Any], bool]  # whether the comparison is true of a known value
+    number: float | None = None
+    unit: str = ""
 
-    def value_in(self, row: Row) -> float | None:
-        """Return the value of the row that is compared; None where it is unknown."""
-        quantity = QUANTITIES[self.name]
-        return quantity.ratio(row) if self.is_ratio else quantity.value(row)
-
-    def holds(self, row: Row) -> bool | None:
-        """Return whether it is true; None where that is unknown."""
-        value = self.value_in(row)
-        return None if value is None else _SIGNS[self.sign](value, self.value)
-
-    def comparisons(self) -> Iterator["Comparison"]:
-        """Yield itself."""
-        yield self
-
-
-@dataclass(frozen=True)
-class Word:
-    """A comparison of a text with a word, which may hold ``*``."""
-
-    name: str
-    is_equal: bool
-    value: str
-    text: str
+    @property
+    def comparisons(self) -> list["Comparison"]:
+        """Itself."""
+        return [self]
 
     def holds(self, row: Row) -> bool | None:
         """Return whether it is true; None where that is unknown."""
-        from fnmatch import fnmatchcase
+        value = self.value(row)
+        return None if value is None else self.accepts(value)
 
-        value = getattr(row, self.name)
-        return None if value is None else fnmatchcase(str(value), self.value) == self.is_equal
+    def shown(self, row: Row) -> str:
+        """Return the value of the row, in words."""
+        value = self.value(row)
+        return "unknown" if value is None else f"'{value}'" if self.number is None else f"{value:.4g}{self.unit}"
 
-    def comparisons(self) -> Iterator["Comparison"]:
-        """Yield itself."""
-        yield self
-
-
-@dataclass(frozen=True)
-class Not:
-    """The contrary of an expression."""
-
-    of: "Expression"
-
-    def holds(self, row: Row) -> bool | None:
-        """Return whether the expression is false; None where that is unknown."""
-        is_true = self.of.holds(row)
-        return None if is_true is None else not is_true
-
-    def comparisons(self) -> Iterator["Comparison"]:
-        """Yield those of the expression."""
-        yield from self.of.comparisons()
+    def distance(self, row: Row) -> float:
+        """Return how far the value is from the number, in parts of it, at most 1."""
+        value = self.value(row)
+        if value is None or self.number is None:
+            return 1.0
+        return float(min(abs(value - self.number) / max(abs(self.number), 1e-12), 1.0))
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Several expressions: all of them, or any."""
+    """Several expressions: all of them, or any; or the contrary of one."""
 
+    word: str  # and, or, not
     parts: tuple["Expression", ...]
-    all_of_them: bool
 
     def holds(self, row: Row) -> bool | None:
-        """Return whether all or any parts hold; None where an unknown part decides."""
+        """Return whether it is true; None where an unknown part decides."""
         answers = [part.holds(row) for part in self.parts]
-        decisive = not self.all_of_them
+        if self.word == "not":
+            return None if answers[0] is None else not answers[0]
+        decisive = self.word == "or"
         return decisive if decisive in answers else None if None in answers else not decisive
 
-    def comparisons(self) -> Iterator["Comparison"]:
-        """Yield those of all parts."""
-        for part in self.parts:
-            yield from part.comparisons()
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Those of all parts."""
+        return [comparison for part in self.parts for comparison in part.comparisons]
 
 
-Comparison = Number | Word
-Expression = Number | Word | Not | Joined
+Expression = Comparison | Joined
 
 
 def parse(text: str) -> Expression:
@@ -133,7 +108,7 @@ def parse(text: str) -> Expression:
 
     Examples
     --------
-    >>> [comparison.text for comparison in parse("latency < 0.5x and not method == ifm").comparisons()]
+    >>> [comparison.text for comparison in parse("latency < 0.5x and not method == ifm").comparisons]
     ['latency < 0.5x', 'method == ifm']
     """
     if len(text) > _LONGEST:
@@ -157,28 +132,28 @@ class _Parser:
         self._at = self._depth = 0
 
     def whole(self) -> Expression:
-        expression = self._parse_any()
+        expression = self._parse_joined("or", "and")
         if self._at < len(self._tokens):
             raise self._error(f"'{self._next()}' was not expected")
         return expression
 
-    def _parse_any(self) -> Expression:
-        return self._parse_joined("or", lambda: self._parse_joined("and", self._parse_term))
-
-    def _parse_joined(self, word: str, parse: Callable[[], Expression]) -> Expression:
-        parts = [parse()]
-        while self._takes(word):
-            parts.append(parse())
-        return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=word == "and")
+    def _parse_joined(self, *words: str) -> Expression:
+        """Return terms joined by the first word, or by those that bind more."""
+        if not words:
+            return self._parse_term()
+        parts = [self._parse_joined(*words[1:])]
+        while self._takes(words[0]):
+            parts.append(self._parse_joined(*words[1:]))
+        return parts[0] if len(parts) == 1 else Joined(words[0], tuple(parts))
 
     def _parse_term(self) -> Expression:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._error("it is nested too deeply")
         if self._takes("not"):
-            expression: Expression = Not(self._parse_term())
+            expression: Expression = Joined("not", (self._parse_term(),))
         elif self._takes("("):
-            expression = self._parse_any()
+            expression = self._parse_joined("or", "and")
             if not self._takes(")"):
                 raise self._error("a ')' is missing")
         else:
@@ -197,40 +172,40 @@ class _Parser:
         if sign not in _SIGNS:
             raise self._error(f"after '{name}' comes a sign such as < or >=, not '{sign}'")
         self._at += 1
-        if self._at >= len(self._tokens):
+        value = self._next()
+        if not value:
             raise self._error(f"after '{name} {sign}' comes a value")
         token = self._tokens[self._at]
         self._at += 1
-        text = f"{name} {sign} {token[0].strip()}"
-        return self._word(name, sign, token, text) if name in TEXTS else self._number(name, sign, token, text)
-
-    def _word(self, name: str, sign: str, token: re.Match[str], text: str) -> Word:
+        text = f"{name} {sign} {value}"
+        if name in QUANTITIES:
+            quantity, compare = QUANTITIES[name], _SIGNS[sign]
+            number, unit = self._number(name, quantity, token)
+            column = quantity.ratio if unit else quantity.value
+            return Comparison(text, column, lambda value: compare(value, number), number, unit)
         if sign not in ("=", "==", "!="):
             raise self._error(f"'{name}' is a text: compare it by == or !=")
         if token["sign"]:
-            raise self._error(f"'{token['sign']}' is no text")
-        value = next(v for v in (token["single"], token["double"], token[0].strip()) if v is not None)
-        return Word(name, sign != "!=", value, text)
+            raise self._error(f"'{value}' is no text")
+        word = next(v for v in (token["single"], token["double"], value) if v is not None)
+        return Comparison(text, attrgetter(name), lambda value: fnmatchcase(value, word) == (sign != "!="))
 
-    def _number(self, name: str, sign: str, token: re.Match[str], text: str) -> Number:
+    def _number(self, name: str, quantity: Quantity, token: re.Match[str]) -> tuple[float, str]:
+        """Return a number in the unit of a quantity, or a part of the value before the fold and an x."""
         if token["number"] is None:
             raise self._error(f"'{name}' is compared with a number, not with '{token[0].strip()}'")
-        quantity, number, unit = QUANTITIES[name], float(token["number"]), token["unit"].lower()
+        number, unit, units = float(token["number"]), token["unit"].lower(), _UNITS[quantity.kind]
+        if unit == "x" and not hasattr(Row, f"{quantity.column}_before"):
+            raise self._error(f"'{name}' has no value before the fold, so 'x' means nothing")
         if unit == "x":
-            return Number(name, sign, number, self._has_before(name, quantity), text)
-        units = _UNITS[quantity.kind]
+            return number, unit
         if unit not in units:
             known = ", ".join(u for u in units if u) or "no unit"
             raise self._error(f"'{token[0].strip()}': '{name}' has {known}")
         value = number * units[unit]
         if quantity.kind == "fraction" and value > 1.0:
             raise self._error(f"'{name}' is between 0 and 1: write {number:g}% or {number / 100:g}")
-        return Number(name, sign, value, False, text)
-
-    def _has_before(self, name: str, quantity: Quantity) -> bool:
-        if not hasattr(Row, f"{quantity.column}_before"):
-            raise self._error(f"'{name}' has no value before the fold, so 'x' means nothing")
-        return True
+        return value, ""
 
     def _next(self) -> str:
         return self._tokens[self._at][0].strip() if self._at < len(self._tokens) else ""
