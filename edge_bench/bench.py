@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, known_devices, load_device, misfit
 from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords, takes_keywords
+from onnxfold.config.checks import takes_keywords
 from onnxfold.edge_bench.fit import needs
 from onnxfold.edge_bench.job import BenchJob, Runner, prepare_job
 from onnxfold.edge_bench.result import BenchResult
@@ -61,7 +61,6 @@ class BenchOptions(TypedDict, total=False):
     input_shapes: Mapping[str, Sequence[int]] | None
 
 
-@known_keywords
 @takes_keywords(
     BenchOptions, port=None, host=None, cloud=False, repeats=100, warm_up=10, threads=1, seed=0, input_shapes=None
 )

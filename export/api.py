@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from onnx import TensorProto
 
 from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords, takes_keywords
+from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.draft import (
@@ -68,12 +68,11 @@ def to_c_array(model: ModelLike, path: str | Path, **options: Unpack[ExportOptio
     return Path(export_model(model, path, **options).path)
 
 
-@known_keywords
-@blames_broken_files
 @takes_keywords(
     ExportOptions, output_format="tflite", backend="direct", dtype="float32", input_shapes=None, keep_nchw_inputs=False,
     calibration=None, data=None, mean=None, std=None, channels="rgb", verify=True, force=False, seed=0,
 )  # fmt: skip
+@blames_broken_files
 def export_model(
     model: ModelLike,
     path: str | Path,

@@ -7,7 +7,6 @@ from typing import Unpack
 from onnxfold.budget.devices import MemoryNeed
 from onnxfold.channels import FoldGroup
 from onnxfold.config import INT8, OPTIONS, FoldConfig
-from onnxfold.config.checks import known_keywords
 from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
@@ -27,7 +26,7 @@ from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inspection import Inspection, InspectOptions, fold_groups, inspect_model, measure, takes_inspect_options
+from onnxfold.inspection import ABOUT_CHANNELS, Inspection, InspectOptions, fold_groups, inspect_model, measure
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
@@ -36,7 +35,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@known_keywords
 @takes_options(OPTIONS)
 def fold(
     model: ModelLike, sparsity: float | None = None, *, progress: Progress | None = None, **options: Unpack[FoldOptions]
@@ -154,8 +152,7 @@ def _need_of(dtype: str, view: GraphView) -> MemoryNeed:
     return need_of(view, dtype if dtype == INT8 else "float32")
 
 
-@known_keywords
-@takes_inspect_options
+@takes_options(ABOUT_CHANNELS)
 def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGroup]:
     """Return the fold groups of a model.
 
@@ -163,10 +160,8 @@ def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGro
     ----------
     model : path or ModelProto
         The model, or the folder of a language model; it is not changed.
-    input_shapes : mapping of str to sequence of int, optional
-        Sizes of free input dimensions.
-    allow_cache_change, per_layer_cache, inside_heads : bool
-        As of :func:`fold`.
+    **options
+        Those of :class:`onnxfold.FoldConfig` that decide which channels may be folded, by name.
 
     Returns
     -------
@@ -177,7 +172,7 @@ def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGro
     Raises
     ------
     ConfigError
-        If `input_shapes` do not fit the model, or an option makes no sense.
+        If an option makes no sense, or does not fit the model.
     ModelLoadError, UnsupportedModelError
         If the model cannot be read, or is not supported.
 

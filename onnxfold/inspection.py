@@ -8,8 +8,8 @@ from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.layers import linear_weights
 from onnxfold.channels.walker import node_name
-from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords, takes_keywords
+from onnxfold.config import NOTHING, FoldConfig, checks
+from onnxfold.config.signatures import takes_options
 from onnxfold.folders import takes_folders
 from onnxfold.folding.open_model import (
     GraphForm,
@@ -171,15 +171,13 @@ class InspectOptions(TypedDict, total=False):
     inside_heads: bool
 
 
-takes_inspect_options = takes_keywords(
-    InspectOptions, input_shapes=None, allow_cache_change=False, per_layer_cache=False, inside_heads=False
-)
+#: Their names.
+ABOUT_CHANNELS = tuple(InspectOptions.__annotations__)
 
 
-@known_keywords
+@takes_options(ABOUT_CHANNELS)
 @takes_folders
 @blames_broken_files
-@takes_inspect_options
 def inspect_model(
     model: ModelLike, *, latency: bool = False, threads: int = 1, **options: Unpack[InspectOptions]
 ) -> Inspection:
@@ -191,16 +189,15 @@ def inspect_model(
     ----------
     model : path or ModelProto
         The model, or the folder of a language model; it is not changed.
-    input_shapes : mapping of str to sequence of int, optional
-        Sizes of free input dimensions.
-    allow_cache_change, per_layer_cache : bool
-        What may go from caches of keys and values, as :func:`onnxfold.fold` takes it.
-    inside_heads : bool
-        Whether heads stay, and dimensions inside them are channels.
     latency : bool
         Whether to run the model in onnxruntime, to see where the time goes.
     threads : int
         Threads inside an operator of it.
+
+    Returns
+    -------
+    Inspection
+        Its latency is None where it was not asked for.
 
     Raises
     ------
@@ -240,10 +237,10 @@ def fold_groups(model: ModelLike, options: InspectOptions) -> list[FoldGroup]:
 
 def _form(options: InspectOptions) -> GraphForm:
     """Return the form in which graphs are analysed, but for what depends on the model."""
-    allowed, per_layer, inside = checks.attention_flags(
-        options["allow_cache_change"], options["per_layer_cache"], options["inside_heads"]
-    )
-    return GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), tables=True, inside_heads=inside)
+    request: dict[str, Any] = {**options, "input_shapes": options["input_shapes"] or NOTHING}
+    config = FoldConfig(**request)
+    ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
+    return GraphForm(ties, tables=True, inside_heads=config.inside_heads)
 
 
 def _with_plain_weights(form: GraphForm, view: GraphView, model: ModelLike) -> GraphForm:

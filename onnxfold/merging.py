@@ -6,7 +6,6 @@ from typing import Any, Unpack
 
 from onnxfold.api import fold_request
 from onnxfold.config import OPTIONS, FoldConfig, checks
-from onnxfold.config.checks import known_keywords
 from onnxfold.config.fold_options import MergeOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.errors import ConfigError
@@ -30,7 +29,6 @@ from onnxfold.report import FidelityReport, LatencyRecord, MergeRecord, NetworkS
 _GOALS = ("sparsity", "max_params", "max_macs", "max_ram", "max_flash", "device")
 
 
-@known_keywords
 @takes_options([name for name, option in OPTIONS.items() if option.in_merge])
 def merge(
     models: Sequence[ModelLike],

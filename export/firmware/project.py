@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 from onnxfold.budget.costs.memory import count_flash
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device
 from onnxfold.config import NOTHING, checks
-from onnxfold.config.checks import known_keywords, takes_keywords
+from onnxfold.config.checks import takes_keywords
 from onnxfold.errors import ConfigError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.draft import ExportOptions, SampleOptions, c_identifier, write_c_array
@@ -132,12 +132,11 @@ class ProjectOptions(TypedDict, total=False):
     seed: int
 
 
-@known_keywords
-@blames_broken_files
 @takes_keywords(
     ProjectOptions, runtime="", dtype="float32", name="", input_shapes=None, flash_bytes=FLASH_BYTES,
     ram_bytes=RAM_BYTES, samples=NOTHING, verify=True, seed=0,
 )  # fmt: skip
+@blames_broken_files
 def write_project(
     model: ModelLike,
     directory: str | Path,

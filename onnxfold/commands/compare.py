@@ -1,6 +1,5 @@
 """The command ``onnxfold compare``."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from onnxfold.commands import shared
 from onnxfold.commands.shared import option
 from onnxfold.html_report.numbers import size_cells
 from onnxfold.progress import ProgressBar
-from onnxfold.report import ComparisonReport, Thresholds
+from onnxfold.report import THRESHOLDS, ComparisonReport, check_thresholds, failures_of
 from onnxfold.terminal import Table, say, say_json, say_table
 
 
@@ -64,10 +63,10 @@ def compare(
     from onnxfold import api
 
     shared.set_flags(context, options)
-    thresholds = Thresholds.of(*(options.pop(f.name) for f in fields(Thresholds)))
+    limits = check_thresholds({name: options.pop(name) for name in THRESHOLDS})
     with ProgressBar() as tell:
         report = api.compare(a, b, data, progress=tell, **options)
-    failures = thresholds.failures(report.outputs)
+    failures = failures_of(report.outputs, limits)
     if as_json:
         say_json({**report.to_dict(), "failures": failures})
     else:

@@ -28,35 +28,29 @@ _MOST_MILLISECONDS = 1e8
 MOST_THREADS = 1024
 
 
-def known_keywords(function: F) -> F:
-    """Make a function name the keyword that was meant where it is given an unknown one."""
-    known = [name for name in signature(function).parameters if not name.startswith("_")]
+def takes_keywords(types: type | None = None, **defaults: Any) -> Callable[[F], F]:
+    """Return a decorator for functions with keywords; an unknown one is refused by the name that was meant.
 
-    @wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        for name in kwargs:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-                hint = f"did you mean {close[0]}?" if close else f"help(onnxfold.{function.__name__}) lists them"
-                raise OptionTypeError(f"{function.__name__}() has no option '{name}': {hint}")
-        return function(*args, **kwargs)
-
-    return cast(F, checked)
-
-
-def takes_keywords(types: type, **defaults: Any) -> Callable[[F], F]:
-    """Return a decorator that gives ``**options`` of a TypedDict their defaults, and shows them in the signature."""
+    Those in ``**options`` have the types of a TypedDict, these defaults, and a place in the signature.
+    """
 
     def decorate(function: F) -> F:
-        @wraps(function)
-        def filled(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **{**defaults, **kwargs})
-
-        plain, hints = signature(function), get_type_hints(types)
+        plain, hints = signature(function), get_type_hints(types) if types else {}
         own = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
         more = [Parameter(n, Parameter.KEYWORD_ONLY, default=v, annotation=hints[n]) for n, v in defaults.items()]
-        filled.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-        return cast(F, filled)
+        known = [p.name for p in (*own, *more)]
+
+        @wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs:
+                if name not in known:
+                    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+                    hint = f"did you mean {close[0]}?" if close else f"help(onnxfold.{function.__name__}) lists them"
+                    raise OptionTypeError(f"{function.__name__}() has no option '{name}': {hint}")
+            return function(*args, **{**defaults, **kwargs})
+
+        checked.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return cast(F, checked)
 
     return decorate
 
@@ -81,17 +75,6 @@ def step(name: str, value: Any, *, most: int) -> int | str:
     if isinstance(value, str):
         raise OptionTypeError(f"{name}={_short_text(value)} is neither a whole number nor 'auto'")
     return whole(name, value, least=1, most=most)
-
-
-def attention_flags(allow: Any, per_layer: Any, inside: Any) -> tuple[bool, bool, bool]:
-    """Return whether heads in caches may go, as many as each layer can spare, and what lies inside heads that stay."""
-    allowed, own = flag("allow_cache_change", allow), flag("per_layer_cache", per_layer)
-    within = flag("inside_heads", inside)
-    if own and not allowed:
-        raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
-    if allowed and within:
-        raise ConfigError("inside_heads keeps heads, and allow_cache_change lets them go: choose one of them")
-    return allowed, own, within
 
 
 def seed(value: Any) -> int:

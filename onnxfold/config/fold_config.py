@@ -292,7 +292,6 @@ class FoldConfig:
         if self.sparsity is not None:
             what = "the fraction of the weights to remove"
             self._set("sparsity", checks.fraction("sparsity", self.sparsity, zero=self.quantizes, meaning=what))
-        checks.attention_flags(self.allow_cache_change, self.per_layer_cache, self.inside_heads)
         scale = pixels.pixel_scale(self.mean, self.std, self.channels)
         self._set("mean", None if scale is None else scale.mean or None)
         self._set("std", None if scale is None else scale.std or None)

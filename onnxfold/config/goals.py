@@ -54,6 +54,10 @@ def _require_company(config: "FoldConfig") -> None:
     for name in OF_REFINEMENT:
         if not config.refines and getattr(config, name) != getattr(type(config), name):
             raise ConfigError(f"{name} changes nothing without refine")
+    if config.per_layer_cache and not config.allow_cache_change:
+        raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
+    if config.inside_heads and config.allow_cache_change:
+        raise ConfigError("inside_heads keeps heads, and allow_cache_change lets them go: choose one of them")
 
 
 def _require_alone(config: "FoldConfig") -> None:

@@ -2,11 +2,12 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, TypeVar, get_type_hints
 
+from onnxfold.config.checks import takes_keywords
 from onnxfold.config.fold_config import OPTIONS, FoldConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -15,37 +16,17 @@ _WIDTH = 120
 
 
 def takes_options(names: Iterable[str]) -> Callable[[F], F]:
-    """Return a decorator that shows options in the signature and the help of a function that has them as ``**options``.
+    """Return a decorator that gives ``**options`` of a function these options of a fold, and puts them into its help.
 
-    Parameters
-    ----------
-    names : iterable of str
-        The options; those that are parameters of the function already stay as they are.
+    Those that are parameters of the function already stay as they are.
     """
 
     def decorate(function: F) -> F:
-        types, known = get_type_hints(FoldConfig), signature(function).parameters
-        listed = [name for name in names if name not in known]
-        shown = shows_options({name: types[name] for name in listed}, {name: _default(name) for name in listed})
+        own = signature(function).parameters
+        defaults = {name: _default(name) for name in names if name not in own}
         before, returns, after = (function.__doc__ or "").partition("\n\n    Returns\n")
-        function.__doc__ = f"{before}\n{textwrap.indent(reference(listed), '    ')}{returns}{after}"
-        return shown(function)
-
-    return decorate
-
-
-def shows_options(types: Mapping[str, Any], defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """Return a decorator that shows options in the signature of a function that has them as ``**options``."""
-
-    def decorate(function: F) -> F:
-        plain = signature(function)
-        own = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        last = [p for p in own if p.name == "progress"]
-        more = [Parameter(n, Parameter.KEYWORD_ONLY, default=defaults[n], annotation=kind) for n, kind in types.items()]
-        function.__signature__ = plain.replace(  # type: ignore[attr-defined]
-            parameters=[*(p for p in own if p not in last), *more, *last]
-        )
-        return function
+        function.__doc__ = f"{before}\n{textwrap.indent(reference(defaults), '    ')}{returns}{after}"
+        return takes_keywords(FoldConfig, **defaults)(function)
 
     return decorate
 

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict, Unpack, get_type_hints
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords
+from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
-from onnxfold.config.signatures import shows_options
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.judged import verdict_on
@@ -53,13 +52,10 @@ class CompareOptions(TypedDict, total=False):
     threads: int
 
 
-_DEFAULTS = CompareOptions(
-    text=None, tokenizer=None, window=WINDOW, windows=WINDOWS, mean=None, std=None, channels=RGB, seed=0, threads=1
-)
-
-
-@known_keywords
-@shows_options(get_type_hints(CompareOptions), _DEFAULTS)
+@takes_keywords(
+    CompareOptions,
+    text=None, tokenizer=None, window=WINDOW, windows=WINDOWS, mean=None, std=None, channels=RGB, seed=0, threads=1,
+)  # fmt: skip
 def compare(
     a: ModelLike,
     b: ModelLike,
@@ -124,7 +120,6 @@ def compare(
     >>> report.samples, report.outputs[0].relative_error
     (256, 0.0)
     """
-    options = {**_DEFAULTS, **options}
     seed, threads = checks.seed(options["seed"]), checks.threads(options["threads"])
     scale = pixel_scale(options["mean"], options["std"], options["channels"])
     if not isinstance(inputs, Mapping | None):

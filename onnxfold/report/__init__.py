@@ -13,7 +13,7 @@ from onnxfold.report.closeness import (
     Signs,
     Verdict,
 )
-from onnxfold.report.comparison import ComparisonReport, Thresholds
+from onnxfold.report.comparison import THRESHOLDS, ComparisonReport, check_thresholds, failures_of
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
     AccuracyRecord,
@@ -43,10 +43,10 @@ from onnxfold.report.records import (
 )
 
 __all__ = [
-    "CORRELATION_BINS", "DAMAGED", "DESTROYED", "KEPT", "NOT_KNOWN", "ONLY_DUPLICATES", "AccuracyRecord",
+    "CORRELATION_BINS", "DAMAGED", "DESTROYED", "KEPT", "NOT_KNOWN", "ONLY_DUPLICATES", "THRESHOLDS", "AccuracyRecord",
     "AgreementEstimate", "ComparisonReport", "CorrelationHistogram", "Diagnostics", "DroppedBlock", "ErrorCurve",
     "Fidelity", "FidelityReport", "FoldReport", "GroupRecord", "InputRecord", "LabelFlips", "LatencyRecord",
     "MergeMap", "MergeRecord", "ModelSize", "NetworkNode", "NetworkShare", "PassRecord", "PerplexityRecord",
-    "QuantizationRecord", "RefinementRecord", "Refusal", "RefusalKind", "Signs", "Thresholds", "VarianceRatio",
-    "Verdict", "join_diagnostics", "milliseconds",
+    "QuantizationRecord", "RefinementRecord", "Refusal", "RefusalKind", "Signs", "VarianceRatio",
+    "Verdict", "check_thresholds", "failures_of", "join_diagnostics", "milliseconds",
 ]  # fmt: skip

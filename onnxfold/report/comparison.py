@@ -1,7 +1,7 @@
 """A comparison of two models: its report, and thresholds that it is held against in pipelines."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,58 +50,6 @@ def samples_needed(proportion: float, failures: float) -> int | None:
     return high
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """Limits of what a comparison measures; None where there is none."""
-
-    min_agreement: float | None = None
-    max_error: float | None = None
-    min_cosine: float | None = None
-    max_kl: float | None = None
-
-    @classmethod
-    def of(cls, min_agreement: Any, max_error: Any, min_cosine: Any, max_kl: Any) -> "Thresholds":
-        """Return checked thresholds; a text with % is a part of 100.
-
-        Raises
-        ------
-        ConfigError
-            If one makes no sense.
-        """
-
-        def number(name: str, value: Any, most: float, *, zero: bool) -> float | None:
-            return None if value is None else checks.bounded_number(name, value, most=most, zero=zero)
-
-        return cls(
-            number("min_agreement", _fraction("min_agreement", min_agreement), 1.0, zero=False),
-            number("max_error", max_error, math.inf, zero=True),
-            number("min_cosine", min_cosine, 1.0, zero=False),
-            number("max_kl", max_kl, math.inf, zero=True),
-        )
-
-    def failures(self, outputs: Sequence[Fidelity]) -> list[str]:
-        """Return one line for every threshold that an output misses."""
-        checks_of: list[tuple[str, float | None, _Value, _Missed]] = [
-            ("agreement", self.min_agreement, lambda o: o.top1_agreement, _too_few),
-            ("error", self.max_error, lambda o: o.relative_error, _above("relative error")),
-            ("cosine", self.min_cosine, lambda o: o.cosine, _below_cosine),
-            ("kl", self.max_kl, lambda o: o.kl_divergence, _above("KL divergence")),
-        ]
-        lines = []
-        for name, limit, value, missed in checks_of:
-            if limit is None:
-                continue
-            measured = [(o, v) for o in outputs if (v := value(o)) is not None and not math.isnan(v)]
-            lines += [f"output '{o.output}': {line}" for o, v in measured if (line := missed(o, v, limit))]
-            if not measured:
-                lines.append(_UNMEASURED.format(name))
-        return lines
-
-
-#: A threshold that nothing is held against is not met.
-_UNMEASURED = "the threshold of {} is not met: no output was measured in this way"
-
-
 def _too_few(output: Fidelity, agreement: float, least: float) -> str:
     samples = output.top1_samples or 0
     agree = round(agreement * samples)
@@ -147,6 +95,53 @@ def _fraction(name: str, value: Any) -> Any:
         raise ConfigError(f"{name}='{value}' is neither a fraction, such as 0.99, nor a percentage, such as 99%") from (
             None
         )
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A limit of what a comparison measures of every output."""
+
+    called: str
+    value: _Value
+    missed: _Missed
+    most: float = math.inf
+    zero: bool = True  # whether the limit may be 0
+
+
+#: By the name of their option.
+THRESHOLDS: Mapping[str, Threshold] = {
+    "min_agreement": Threshold("agreement", lambda o: o.top1_agreement, _too_few, most=1.0, zero=False),
+    "max_error": Threshold("error", lambda o: o.relative_error, _above("relative error")),
+    "min_cosine": Threshold("cosine", lambda o: o.cosine, _below_cosine, most=1.0, zero=False),
+    "max_kl": Threshold("kl", lambda o: o.kl_divergence, _above("KL divergence")),
+}
+
+
+def check_thresholds(limits: Mapping[str, Any]) -> dict[str, float]:
+    """Return limits by name, those that are None left out; a text with % is a part of 100.
+
+    Raises
+    ------
+    ConfigError
+        If one makes no sense.
+    """
+    known = {name: _fraction(name, limit) for name, limit in limits.items() if limit is not None}
+    return {
+        name: checks.bounded_number(name, limit, most=THRESHOLDS[name].most, zero=THRESHOLDS[name].zero)
+        for name, limit in known.items()
+    }
+
+
+def failures_of(outputs: Sequence[Fidelity], limits: Mapping[str, float]) -> list[str]:
+    """Return one line for every threshold that an output misses; one that nothing is held against is not met."""
+    lines = []
+    for name, limit in limits.items():
+        threshold = THRESHOLDS[name]
+        measured = [(o, v) for o in outputs if (v := threshold.value(o)) is not None and not math.isnan(v)]
+        lines += [f"output '{o.output}': {line}" for o, v in measured if (line := threshold.missed(o, v, limit))]
+        if not measured:
+            lines.append(f"the threshold of {threshold.called} is not met: no output was measured in this way")
+    return lines
 
 
 #: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
@@ -214,4 +209,5 @@ class ComparisonReport(FidelityReport):
         ConfigError
             If a threshold makes no sense.
         """
-        return Thresholds.of(min_agreement, max_error, min_cosine, max_kl).failures(self.outputs)
+        limits = {"min_agreement": min_agreement, "max_error": max_error, "min_cosine": min_cosine, "max_kl": max_kl}
+        return failures_of(self.outputs, check_thresholds(limits))

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from onnxfold.config import FoldConfig, checks
-from onnxfold.config.checks import known_keywords
+from onnxfold.config.checks import takes_keywords
 from onnxfold.folders import takes_folders
 from onnxfold.folding.fold_result import files_read
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxfold.torch_graph.module import TorchModel
 
 
-@known_keywords
+@takes_keywords()
 @takes_folders
 @blames_broken_files
 def to_torch(model: ModelLike, *, device: str = "cpu") -> "TorchModel":
