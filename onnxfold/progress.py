@@ -47,19 +47,7 @@ _LONGEST_TEXT = 100
 def fold_stages(
     *, measures: bool = False, quantizes: bool = False, drops: bool = False, refines: bool = False
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the stages of a fold.
-
-    Parameters
-    ----------
-    measures : bool
-        Whether it is a fold for a latency.
-    quantizes : bool
-        Whether the folded model is quantised.
-    drops : bool
-        Whether blocks are dropped before the fold.
-    refines : bool
-        Whether the folded model is trained.
-    """
+    """Return the stages of a fold: for a latency, to a quantised model, after blocks were dropped, with a training."""
     left_out = {
         "measure latency": not measures,
         "measure blocks": not drops,
@@ -76,35 +64,16 @@ def silent(text: str, done: int = 0, total: int = 0) -> None:
 
 
 def part_of(progress: Progress, part: int, parts: int) -> Progress:
-    """Return a progress that counts the steps of a walk as steps of all walks, which have as many each.
-
-    Parameters
-    ----------
-    progress : callable
-        The progress of all walks.
-    part, parts : int
-        The number of the walk, from 0, and how many there are.
-    """
+    """Return a progress that counts the steps of one of several walks, numbered from 0, as steps of all of them."""
     return lambda text, done, total: progress(text, part * total + done, parts * total)
 
 
 class ProgressBar:
     """A line on the error stream that says which stage runs and how long the rest takes.
 
-    On a terminal it is a bar, shown once the work takes longer than a second; elsewhere a line every ten seconds.
-
-    Parameters
-    ----------
-    stages : sequence of sequence of str
-        What will be told about, in order; the line then counts these. Part of a text up to its last ": " says where the
-        stages begin anew.
-    clock : callable
-        Returns the time in seconds.
-
-    Examples
-    --------
-    >>> with ProgressBar(fold_stages()) as tell:
-    ...     tell("observe activations", 0, 12)
+    On a terminal it is a bar, shown once the work takes longer than a second; elsewhere a line every ten seconds. It
+    counts stages, which are what will be told about, in order. Part of a text up to its last ": " says where the stages
+    begin anew.
     """
 
     def __init__(self, stages: Sequence[Sequence[str]] = (), *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,11 +94,10 @@ class ProgressBar:
         """Show a step."""
         silent(text, done, total)
         with self._lock:
+            if text.startswith((f"{NOTED} ", f"{ANNOUNCED} ")):
+                self._announce(text)
             if text.startswith(f"{NOTED} "):
-                self._announce(text)
                 return
-            if text.startswith(f"{ANNOUNCED} "):
-                self._announce(text)
             if text != self._text or done < self._done:
                 self._since, self._end, self._stage = self._clock(), math.inf, self._stage_number(text)
             if done != self._done and 0 < done < total:
@@ -169,8 +137,14 @@ class ProgressBar:
         if self._ended.wait(_QUIET_SECONDS):
             return
         if _is_terminal():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
             with self._lock:
-                self._open()
+                self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+                self._task = self._bar.add_task("")
+                self._bar.start()
                 self._show()
             return
         pause = _SECONDS_PER_LINE - _QUIET_SECONDS
@@ -180,15 +154,6 @@ class ProgressBar:
                 line = str(self)
             if line and not _LOGGER.isEnabledFor(logging.INFO):  # the log tells every step already
                 say(line, error=True)
-
-    def _open(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("")
-        self._bar.start()
 
     def _announce(self, text: str) -> None:
         if _LOGGER.isEnabledFor(logging.INFO):  # the log has told it

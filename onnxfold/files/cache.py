@@ -41,13 +41,16 @@ class Cache:
         self._notes: list[str] = []
         self._limit = limit
         self._folder: Path | None = None
+        is_file = False
         if place == DEFAULT_CACHE:
             self._folder = _own_folder()
             if self._folder is None:
                 self._note("no home folder was found, so nothing is kept for the next run: give --cache DIR")
         elif place is not None and place != NO_CACHE:
             self._folder = Path(place)
-            if _is_no_folder(self._folder):
+            with suppress(OSError, ValueError):  # said when something is kept
+                is_file = self._folder.exists() and not self._folder.is_dir()
+            if is_file:
                 raise ConfigError(f"--cache '{place}' is a file: give a folder, or 'none'")
 
     @property
@@ -62,37 +65,27 @@ class Cache:
 
     def get(self, kind: str, key: str) -> bytes | None:
         """Return the content of a file, None where there is none, or another one than was put there."""
+        return self.read(kind, key, lambda content: content)
+
+    def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
+        """Return the content of a file as a value; None where there is none, or another one than was put there."""
         if self._folder is None:
             return None
         path = self._folder / _name(kind, key)
         try:
-            framed = _read(path, self._limit)
+            value = reader(_content(path, self._limit))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             self._note(f"the cached file '{path}' cannot be read, so it was computed again: {reason(error)}")
             return None
-        content = framed[len(_HEAD) + _DIGEST :]
-        if framed != _HEAD + _digest(path.name, content) + content:
-            self._note(f"the cached file '{path}' is damaged or not onnxfold's, so it was computed again")
-            return None
-        with suppress(OSError):  # a read-only folder forgets what was wanted last
-            os.utime(path)
-        return content
-
-    def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
-        """Return the content of a file as a value; None where there is none, or another one than was put there."""
-        content = self.get(kind, key)
-        if content is None:
-            return None
-        try:
-            return reader(content)
         except (ValueError, RecursionError) as error:
-            assert self._folder is not None
-            path = self._folder / _name(kind, key)
             why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
             self._note(f"the cached file '{path}' is damaged or not onnxfold's, so it was computed again: {why}")
             return None
+        with suppress(OSError):  # a read-only folder forgets what was wanted last
+            os.utime(path)
+        return value
 
     def put(self, kind: str, key: str, content: bytes) -> None:
         """Keep a content, and drop what was wanted least recently until all files fit into the limit."""
@@ -102,7 +95,7 @@ class Cache:
         try:
             self._folder.mkdir(0o700, parents=True, exist_ok=True)
             with part_file(self._folder, private=True) as part:
-                part.file.write(_HEAD + _digest(name, content) + content)
+                part.file.write(_frame(name, content))
                 part.move_to(self._folder / name, None)
             _trim(self._folder, self._limit)
         except (OSError, ValueError) as error:
@@ -155,12 +148,6 @@ def machine_kind() -> str:
     return "\n".join([sys.platform, platform.machine(), platform.processor(), *dict.fromkeys(lines)])
 
 
-def _is_no_folder(path: Path) -> bool:
-    with suppress(OSError, ValueError):
-        return path.exists() and not path.is_dir()
-    return False
-
-
 def _own_folder() -> Path | None:
     """Return the folder that the system means for this user's caches; None without a home."""
     folder = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
@@ -180,17 +167,20 @@ def _name(kind: str, key: str) -> str:
     return name
 
 
-def _digest(name: str, content: bytes) -> bytes:
-    hashed = hashlib.sha256(name.encode())
-    hashed.update(content)
-    return hashed.digest()
+def _frame(name: str, content: bytes) -> bytes:
+    """Return a file: its content, behind what says that it is one, under this name, and whole."""
+    return _HEAD + hashlib.sha256(name.encode() + content).digest() + content
 
 
-def _read(path: Path, limit: int) -> bytes:
+def _content(path: Path, limit: int) -> bytes:
     with open_regular(path, follows=False) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise ValueError("it is larger than the whole cache may be")
-        return file.read()
+        framed = file.read()
+    content = framed[len(_HEAD) + _DIGEST :]
+    if framed != _frame(path.name, content):
+        raise ValueError("its content is not what was put there")
+    return content
 
 
 def _trim(folder: Path, limit: int) -> None:

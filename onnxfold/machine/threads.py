@@ -12,10 +12,9 @@ there are cores (:func:`crowd`).
 
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache, lru_cache
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -32,7 +31,9 @@ def usable_cores(mounted: Path = MOUNTED, own: Path = OWN) -> int:
     The least of the cores that this process may run on, what its control group grants, rounded up, and
     ``OMP_NUM_THREADS`` where the user has set it.
     """
-    return max(min([_affinity(), *_quotas(mounted, own), *_requested_threads()]), 1)
+    requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    known = [int(requested)] if requested.isdigit() and int(requested) else []
+    return max(min([_affinity(), *_quotas(mounted, own), *known]), 1)
 
 
 def _affinity() -> int:
@@ -55,65 +56,35 @@ def _quotas(mounted: Path, own: Path) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def _requested_threads() -> Iterator[int]:
-    threads = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if threads.isdigit() and int(threads):
-        yield int(threads)
+class _SharedLimit:
+    """A limit of one BLAS thread that holds while any Python thread is inside."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._limits = Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:  # also limits the libraries that were loaded since others entered
+            self._limits.enter_context(ThreadpoolController().limit(limits=1, user_api="blas"))
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limits.close()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
+_ONE_BLAS_THREAD = _SharedLimit()
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
     """Let numpy's matrix products take one thread.
 
     Those here are small and alternate with single nodes in onnxruntime: threads of two libraries would wait for each
     other more than they compute, and sums would change from run to run. The limit is one of the process: it holds until
     the last Python thread inside leaves.
     """
-    _ONE_BLAS_THREAD.enter()
-    try:
-        yield
-    finally:
-        _ONE_BLAS_THREAD.leave()
-
-
-class _SharedLimit:
-    """A limit of one BLAS thread that holds while any Python thread is inside."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._inside = 0
-        self._pools: ThreadpoolController | None = None
-        self._limits = ExitStack()
-
-    def enter(self) -> None:
-        """Limit the thread pools of the libraries that are loaded by now."""
-        with self._lock:
-            pools = _thread_pools(len(sys.modules))
-            if pools is not self._pools:
-                self._limits.enter_context(pools.limit(limits=1, user_api="blas"))
-                self._pools = pools
-            self._inside += 1
-
-    def leave(self) -> None:
-        """Give the thread pools their threads back, if nobody else is inside."""
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._limits.close()
-                self._pools = None
-
-
-_ONE_BLAS_THREAD = _SharedLimit()
-
-
-@lru_cache(1)
-def _thread_pools(_modules: int) -> ThreadpoolController:
-    """Return the thread pools of the libraries that are loaded.
-
-    Looking for them reads every mapping of the process, which takes milliseconds. Libraries come with modules that are
-    imported: as long as their number stays, these are all.
-    """
-    return ThreadpoolController()
+    return _ONE_BLAS_THREAD
 
 
 @contextmanager

@@ -6,13 +6,13 @@ and a tokenizer lies beside its model.
 """
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files import part_folder, reason
@@ -73,7 +73,10 @@ class Content:
         if not place.is_dir():
             store.mkdir(parents=True, exist_ok=True)
             with part_folder(place) as drafts:
-                _write(drafts / "content", io.BufferedReader(_Joined(pieces)))
+                with (drafts / "stream").open("w+b") as stream:
+                    stream.writelines(pieces)
+                    stream.seek(0)
+                    _write(drafts / "content", stream)
                 with suppress(OSError):  # another thread was faster
                     (drafts / "content").rename(place)
         return place / self.main
@@ -134,27 +137,7 @@ def _cut(parts: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
-class _Joined(io.RawIOBase):
-    """Pieces as one stream."""
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._left = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Whether it can be read."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer with the next bytes; return their number."""
-        if not self._left:
-            self._left = memoryview(next(self._pieces, b""))
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
-
-
-def _write(root: Path, stream: io.BufferedReader) -> None:
+def _write(root: Path, stream: IO[bytes]) -> None:
     for place, size, sha256 in json.loads(stream.readline()):
         path, hashed = root / place, hashlib.sha256()
         path.parent.mkdir(parents=True, exist_ok=True)
