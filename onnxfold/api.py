@@ -99,19 +99,10 @@ def fold_request(
     measures_latency: bool = True,
     networks: JoinedModel | None = None,
 ) -> FoldResult:
-    """Fold a model as a checked request says; inputs that many folds of a model share may be passed on.
+    """Fold a model, which may be made of networks, as a checked request says.
 
-    Parameters
-    ----------
-    model, config, progress
-        As :func:`fold` takes them; options by name are a FoldConfig.
-    run_on : ChosenInputs, optional
-        What :func:`onnxfold.folding.inputs.choose_inputs.prepare_inputs` returned for a request with the same model,
-        seed and inputs; chosen anew if not given. It changes no result.
-    measures_latency : bool
-        Whether the check of the result also times both models.
-    networks : JoinedModel, optional
-        The networks that `model` is made of.
+    Inputs that many folds of a model share may be passed on, as
+    :func:`onnxfold.folding.inputs.choose_inputs.prepare_inputs` returned them; they change no result.
     """
     folder = folder_of(model)
     file = model if folder is None else folder.model
@@ -131,9 +122,8 @@ def fold_request(
         checked = task.verify(written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
             require_lossless(checked, written.view)
-        if (
-            written.inputs is not None and written.inputs.facts.is_drawn
-        ):  # others differ in kind from those of the check
+        # Inputs that are not drawn differ in kind from those of the check.
+        if written.inputs is not None and written.inputs.facts.is_drawn:
             require_fidelity(config.min_fidelity, checked.fidelity)
         folder, cache_notes = before.update_folder(folder, written.view)
         notes = (*data.notes, *folded.decision.notes, *cache_notes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.channels import FoldGroup
@@ -23,7 +24,6 @@ from onnxfold.folding.open_model import (
 from onnxfold.folding.prepare import spare_weights
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.nodes import dequantized_tensors
-from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
@@ -209,10 +209,12 @@ def inspect_model(
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
     form, view = _form(options), load(model, options["input_shapes"])
     size_bytes = bytes_of(model, view)
-    profile = _profile(view, threads) if wanted else None
+    feeds = partial(noise_inputs, samples=1, seed=0, view=view)
+    profile = profile_layers(view, feeds, threads=threads) if wanted else None
     form = _with_plain_weights(form, view, model)
-    size, notes = stored_size(view, size_bytes), _quantised_note(view)
-    parameters = size.parameters
+    size = stored_size(view, size_bytes)
+    integers = sum(view.weight_size(name) for name in dequantized_tensors(view.nodes) if view.is_weight(name))
+    advice = f"{integers:,} weights are quantised and cannot be merged: inspect the float32 model for its fold groups"
     shared = share_equal_weights(view)
     scopes = open_scopes(view, form)
     owners = [(scope.analysed, group) for scope in scopes for group in scope.analysis.groups]
@@ -220,8 +222,8 @@ def inspect_model(
     spare = shared + spare_weights(scopes)
     refusals = refusals_of_file(scopes)
     takes = str(token_interface(view) or "")
-    rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
-    notes = view.notes + notes
+    rows = [_row(view, group, weights, size.parameters) for (view, group), weights in zip(owners, held, strict=True)]
+    notes = view.notes + ([advice] if integers else [])
     return Inspection(all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
 
 
@@ -246,20 +248,6 @@ def _form(options: InspectOptions) -> GraphForm:
 def _with_plain_weights(form: GraphForm, view: GraphView, model: ModelLike) -> GraphForm:
     """Put plain weights in the place of those of few bits; return the form with what depends on the model."""
     return replace(form, queries=not dequantize_blocks(view), rare=rare_words(model))
-
-
-def _quantised_note(view: GraphView) -> list[str]:
-    integers = sum(view.weight_size(name) for name in dequantized_tensors(view.nodes) if view.is_weight(name))
-    if not integers:
-        return []
-    return [f"{integers:,} weights are quantised and cannot be merged: inspect the float32 model for its fold groups"]
-
-
-def _profile(view: GraphView, threads: int) -> LatencyProfile:
-    def feeds(infos: list[InputInfo]) -> Feeds:
-        return noise_inputs(infos, samples=1, seed=0, view=view)
-
-    return profile_layers(view, feeds, threads=threads)
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from onnxfold.api import fold_request
@@ -16,14 +17,13 @@ from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.networks.joined_model import JoinedModel, Share, Together, join_models
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.run.session import Feeds, InputInfo, Session
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine.memory import memory_limit
 from onnxfold.passes.join.structure import HEADS
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FidelityReport, LatencyRecord, MergeRecord, NetworkShare
+from onnxfold.report import FidelityReport, MergeRecord, NetworkShare
 
 #: Goals that say how far to fold, in place of a width.
 _GOALS = ("sparsity", "max_params", "max_macs", "max_ram", "max_flash", "device")
@@ -88,7 +88,11 @@ def merge(
     0.5
     """
     requested: dict[str, Any] = dict(options)
-    listed = _checked_models(models)
+    if isinstance(models, str | bytes | Mapping) or not isinstance(models, Sequence):
+        raise ConfigError("models is a list of paths or ModelProtos, one per network")
+    if len(models) < 2:
+        raise ConfigError(f"{len(models)} model was given: two or more are merged")
+    listed = list(models)
     checks.choice("heads", heads, HEADS)
     names = checks.texts("labels", labels)
     if until is not None:
@@ -112,15 +116,6 @@ def merge(
     return result
 
 
-def _checked_models(models: Any) -> list[ModelLike]:
-    """Return the models as a list, of at least two."""
-    if isinstance(models, str | bytes | Mapping) or not isinstance(models, Sequence):
-        raise ConfigError("models is a list of paths or ModelProtos, one per network")
-    if len(models) < 2:
-        raise ConfigError(f"{len(models)} model was given: two or more are merged")
-    return list(models)
-
-
 def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) -> MergeRecord:
     """Compare a merged model with each of its networks, on generated inputs that the fold has not seen.
 
@@ -135,13 +130,9 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
     names = [network.name.strip("'") for network in joined.networks]
     verdicts = [None if fidelity is None else verdict_on(fidelity) for fidelity in fidelities]
     shares = list(map(NetworkShare, names, fidelities, verdicts))
-    latency = _compare_latency(joined, result.view, config) if result.report.latency is not None else None
+    latency = None
+    if result.report.latency is not None:
+        view, first = result.view, joined.sources[0]
+        feeds = partial(noise_inputs, samples=1, seed=config.seed, view=view)
+        latency = latency_of_two((first, load(first)), (to_model(view), view), feeds, threads=config.threads)
     return MergeRecord(joined.graph.heads, tuple(shares), latency)
-
-
-def _compare_latency(joined: JoinedModel, view: GraphView, config: FoldConfig) -> LatencyRecord | None:
-    def feeds(infos: list[InputInfo]) -> Feeds:
-        return noise_inputs(infos, samples=1, seed=config.seed, view=view)
-
-    first = joined.sources[0]
-    return latency_of_two((first, load(first)), (to_model(view), view), feeds, threads=config.threads)

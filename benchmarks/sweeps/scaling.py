@@ -20,8 +20,8 @@ from benchmarks.sweeps.timed import (
 from onnxfold.progress import silent
 from onnxfold.sweeps.cluster import local_cluster
 from onnxfold.sweeps.content import content_of
-from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.job import MODEL, Goal, Job
+from onnxfold.sweeps.run import run_jobs
 
 #: The simulated sweep.
 _MODELS, _SPARSITIES, _SEEDS = 16, 10, 4

@@ -21,11 +21,6 @@ class Entry:
     target: Path | None = None  # for a link, the place that it leads to, relative to the folder
     is_folder: bool = False  # whether it is a folder itself
 
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a file itself."""
-        return self.target is None and not self.is_folder
-
     def copy(self, source: Path, draft: Path, content: bytes | None = None) -> None:
         """Make the same entry in another folder; a link leads to the same place there."""
         made = draft / self.place

@@ -12,7 +12,7 @@ with suppress(ImportError):  # Windows: then nothing is locked, and no remains a
     _fcntl = import_module("fcntl")
 
 
-def _lock(descriptor: int) -> bool | None:
+def lock(descriptor: int) -> bool | None:
     """Lock an open file or folder until it is closed; return False if somebody else holds it, None if nobody can."""
     if _fcntl is None:
         return None
@@ -23,16 +23,6 @@ def _lock(descriptor: int) -> bool | None:
     except OSError:  # a file system without locks
         return None
     return True
-
-
-def hold(descriptor: int) -> bool:
-    """Lock an open file or folder until it is closed; return False if somebody else holds it, or none can."""
-    return _lock(descriptor) is True
-
-
-def is_held_elsewhere(descriptor: int) -> bool:
-    """Lock an open file until it is closed; return whether somebody else holds it: never where there are no locks."""
-    return _lock(descriptor) is False
 
 
 @contextmanager

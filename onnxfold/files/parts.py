@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from onnxfold.files.locks import hold
+from onnxfold.files.locks import lock
 
 _PREFIX, _SUFFIX = ".onnxfold-", ".part"
 _STALE_SECONDS = 24 * 3600.0
@@ -56,7 +56,7 @@ def part_file(folder: Path, *, private: bool) -> Iterator[PartFile]:
     mode = 0o600 if private else 0o666  # less the umask, as for any new file
     try:
         with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            hold(file.fileno())
+            lock(file.fileno())
             path = _mark_path(path)
             yield PartFile(path, file)
     finally:
@@ -73,7 +73,7 @@ def part_directory(folder: Path) -> Iterator[Path]:
         path.mkdir(0o700)
         with suppress(OSError):  # Windows opens no folders
             descriptor = os.open(path, os.O_RDONLY)
-            hold(descriptor)
+            lock(descriptor)
         path = _mark_path(path)
         yield path
     finally:
@@ -101,7 +101,7 @@ def _remove_if_stale(path: Path) -> None:
         status = os.fstat(descriptor)
         if path.name != _mark(path.name.split("-")[1], status) or time.time() - status.st_mtime < _STALE_SECONDS:
             return
-        if not hold(descriptor):
+        if not lock(descriptor):  # somebody writes it, or nobody can tell
             return
         if stat.S_ISDIR(status.st_mode):
             shutil.rmtree(path, ignore_errors=True)

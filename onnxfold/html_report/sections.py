@@ -3,7 +3,7 @@
 import base64
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from onnxfold.html_report import charts
 from onnxfold.html_report.command_line import command_line
@@ -16,17 +16,8 @@ from onnxfold.report import (
     FoldReport,
     GroupRecord,
     PassRecord,
-    VarianceRatio,
     milliseconds,
 )
-
-_QUANTITIES = {
-    "parameters": "Parameters",
-    "ram_bytes": "Activations (bytes)",
-    "flash_bytes": "Flash (bytes)",
-    "size_bytes": "Size (bytes)",
-}
-_BEFORE_AND_AFTER = ("", "Before", "After", "Removed")
 
 
 @dataclass(frozen=True)
@@ -40,13 +31,13 @@ class Section:
 
 
 def _numbers(report: FoldReport) -> list[Element]:
-    rows = []
-    titles = _QUANTITIES | {"macs": f"MACs per {report.before.macs_per}"}
-    for entry in fields(report.before):
-        old, new = getattr(report.before, entry.name), getattr(report.after, entry.name)
-        if entry.name != "macs_per":
-            rows.append((titles.get(entry.name, entry.name.replace("_", " ")), old, new))
-    rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
+    before, after = report.before, report.after
+    rows = [
+        ("Parameters", before.parameters, after.parameters),
+        (f"MACs per {before.macs_per}", before.macs, after.macs),
+        ("Size (bytes)", before.size_bytes, after.size_bytes),
+        ("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
+    ]
     cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
     records = [str(record) for record in (report.refinement, report.quantization) if record is not None]
     below = [f"{text[0].upper()}{text[1:]}." for text in records]
@@ -57,7 +48,7 @@ def _numbers(report: FoldReport) -> list[Element]:
         below.append(f"Latency: {latency.how}; the spread of the ratio is {percent(latency.spread)}.")
     if report.merged is not None and report.merged.latency is not None:
         below.append(f"{report.merged.beside_one.capitalize()}.")
-    costs = table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")
+    costs = table("Costs of the model", ("", "Before", "After", "Removed"), cells, "figures")
     return [costs, *(element("p", line, class_="muted") for line in below)]
 
 
@@ -73,7 +64,9 @@ def _fidelity(report: FoldReport) -> list[Element]:
         why = "the folded model was not verified" if report.verdict is None else report.verdict.kept
         return [*judged, element("p", f"The fidelity was not measured: {why}.")]
     rows: list[tuple[Content, ...]] = [
-        (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval),
+        (breakable(f.output), decimal(f.relative_error),
+         "" if f.top1_agreement is None else percent(f.top1_agreement),
+         "" if f.top1_interval is None else interval(*f.top1_interval),
          *([", ".join(f.measures)] if any(other.measures for other in fidelity.outputs) else []))
         for f in fidelity.outputs
     ]  # fmt: skip
@@ -83,10 +76,6 @@ def _fidelity(report: FoldReport) -> list[Element]:
     estimate = [element("p", f"{line[0].upper()}{line[1:]}.")] if line else []
     more = [element("p", f"{text[0].upper()}{text[1:]}.") for text in fidelity.lines]
     return [table(caption, head[: len(rows[0])] if rows else head, rows, "figures"), *more, *estimate, *judged]
-
-
-def _agreement(share: float | None, bounds: tuple[float, float] | None) -> tuple[str, str]:
-    return "" if share is None else percent(share), "" if bounds is None else interval(*bounds)
 
 
 def _inputs(report: FoldReport) -> list[Element]:
@@ -106,17 +95,13 @@ def _widths(report: FoldReport) -> list[Element]:
     widest = max(group.width for group in report.groups)
     folded = sum(group.folded_width < group.width for group in report.groups)
     rows = [
-        (_number_group(i, g.name), charts.width_bar(g.width, g.folded_width, widest), _change(g))
+        (element("span", f"g{i} ", breakable(g.name)), charts.width_bar(g.width, g.folded_width, widest), _change(g))
         for i, g in enumerate(report.groups, 1)
     ]
     caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
     if report.cluster:
         caption += f"; cluster {report.cluster}, repair {report.repair}, unless a group states another"
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
-
-
-def _number_group(number: int, name: str) -> Element:
-    return element("span", f"g{number} ", breakable(name))
 
 
 def _network(report: FoldReport) -> list[Element]:
@@ -202,7 +187,14 @@ def variance_ratios(diagnostics: Diagnostics) -> list[Element]:
         return [_missing(diagnostics)]
     span = charts.variance_span(ratios)
     scale = element("span", *(element("span", decimal(v)) for v in (1 / span, 1.0, span)), class_="scale")
-    rows = [(breakable(ratio.layer), _variance(ratio, span), _ratio(ratio)) for ratio in ratios]
+    rows = [
+        (
+            breakable(r.layer),
+            charts.variance_mark(r, span) if math.isfinite(r.mean) else "no channel to compare",
+            element("span", decimal(r.mean), element("small", f"{r.left_out} left out") if r.left_out else None),
+        )
+        for r in ratios
+    ]
     caption = (
         f"On {plural(diagnostics.samples, 'sample')}; logarithmic. Channels that the fold dropped, "
         "or that are constant, are left out."
@@ -211,15 +203,6 @@ def variance_ratios(diagnostics: Diagnostics) -> list[Element]:
         key(("dot", "mean over the channels"), ("range", "quartiles"), ("healthy", "1")),
         table(caption, ("Layer", scale, "Mean"), rows, "pictures"),
     ]
-
-
-def _variance(ratio: VarianceRatio, span: float) -> Element | str:
-    return charts.variance_mark(ratio, span) if math.isfinite(ratio.mean) else "no channel to compare"
-
-
-def _ratio(ratio: VarianceRatio) -> Element:
-    left_out = element("small", f"{ratio.left_out} left out") if ratio.left_out else None
-    return element("span", decimal(ratio.mean), left_out)
 
 
 def correlations(diagnostics: Diagnostics) -> list[Element]:

@@ -168,8 +168,11 @@ def measure_shape(
     runs = int(np.clip(seconds / once, _FEWEST_RUNS, _MOST_RUNS))
     try:
         memory.require(planes + weights, "measuring a layer", memory.SMALLER)
-        model, feeds = _model(shape, pairs)
-        kernels = profile_kernels(model, feeds, threads=threads, runs=runs)
+        graph = _Graph(shape)
+        add_layer = graph.convolution if shape.is_convolution else graph.matrix
+        for i, (inputs, outputs) in enumerate(pairs):
+            add_layer(i, inputs, outputs)
+        kernels = profile_kernels(*graph.build(), threads=threads, runs=runs)
     except OnnxFoldError:
         return ()
     measured = []
@@ -179,16 +182,6 @@ def measure_shape(
             return ()
         measured.append((inputs, outputs, max(sum(own), 1e-7)))
     return tuple(measured)
-
-
-def _model(shape: LayerShape, pairs: Sequence[tuple[int, int]]) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    graph = _Graph(shape)
-    for i, (inputs, outputs) in enumerate(pairs):
-        if shape.is_convolution:
-            graph.convolution(i, inputs, outputs)
-        else:
-            graph.matrix(i, inputs, outputs)
-    return graph.build()
 
 
 class _Graph:

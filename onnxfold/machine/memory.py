@@ -66,7 +66,9 @@ def array_bytes(shape: tuple[int, ...], item_bytes: int) -> int:
 
 def machine_bytes(cgroups: Path = MOUNTED, own: Path = OWN) -> int:
     """Return the memory of the machine, or of the container or process if that may use less."""
-    known = [_physical(), _process_limit(), *_cgroup_limits(cgroups, own)]
+    # The limits of this process' group and of those around it, in version 2 and version 1.
+    settings = read_settings("memory", "memory.max", "memory.limit_in_bytes", cgroups, own)
+    known = [_physical(), _process_limit(), *(int(text) for text in settings if text.isdigit())]
     return min((n for n in known if n is not None), default=_UNKNOWN_MACHINE)
 
 
@@ -84,13 +86,6 @@ def _process_limit() -> int | None:
         return None
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min((n for n in limits if n != resource.RLIM_INFINITY), default=None)
-
-
-def _cgroup_limits(cgroups: Path, own: Path) -> Iterator[int]:
-    """Yield the limits of this process' group and of those around it, in version 2 and version 1."""
-    for text in read_settings("memory", "memory.max", "memory.limit_in_bytes", cgroups, own):
-        if text.isdigit():
-            yield int(text)
 
 
 def give_back() -> None:

@@ -8,8 +8,10 @@ from onnxfold.report.closeness import (
     AgreementEstimate,
     Fidelity,
     FidelityReport,
+    LabelFlips,
     MergeRecord,
     NetworkShare,
+    PerplexityRecord,
     Signs,
     Verdict,
 )
@@ -25,7 +27,6 @@ from onnxfold.report.fold_report import (
     Refusal,
     RefusalKind,
 )
-from onnxfold.report.losses import LabelFlips, PerplexityRecord
 from onnxfold.report.records import (
     CORRELATION_BINS,
     CorrelationHistogram,

@@ -118,18 +118,13 @@ THRESHOLDS: Mapping[str, Threshold] = {
 
 
 def check_thresholds(limits: Mapping[str, Any]) -> dict[str, float]:
-    """Return limits by name, those that are None left out; a text with % is a part of 100.
-
-    Raises
-    ------
-    ConfigError
-        If one makes no sense.
-    """
-    known = {name: _fraction(name, limit) for name, limit in limits.items() if limit is not None}
-    return {
-        name: checks.bounded_number(name, limit, most=THRESHOLDS[name].most, zero=THRESHOLDS[name].zero)
-        for name, limit in known.items()
-    }
+    """Return limits by name, those that are None left out; a text with % is a part of 100."""
+    checked = {}
+    for name, limit in limits.items():
+        if limit is not None:
+            most, zero = THRESHOLDS[name].most, THRESHOLDS[name].zero
+            checked[name] = checks.bounded_number(name, _fraction(name, limit), most=most, zero=zero)
+    return checked
 
 
 def failures_of(outputs: Sequence[Fidelity], limits: Mapping[str, float]) -> list[str]:

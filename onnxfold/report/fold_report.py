@@ -10,12 +10,12 @@ from onnxfold.report.closeness import (
     SCHEMA,
     AgreementEstimate,
     FidelityReport,
+    LabelFlips,
     MergeRecord,
     Verdict,
     finite,
     warning_below,
 )
-from onnxfold.report.losses import LabelFlips
 from onnxfold.report.records import (
     Diagnostics,
     DroppedBlock,

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -19,10 +18,10 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import checked_labels
+from onnxfold.inputs.given_inputs import UserSamples, checked_labels
 from onnxfold.inputs.given_samples import given_samples
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.report import Fidelity, FidelityReport
+from onnxfold.report import FidelityReport
 
 #: Most images that are read from a folder of data.
 _IMAGES = 512
@@ -54,39 +53,26 @@ def closeness(report: FidelityReport | None) -> dict[str, Any]:
         return {}
     errors = [o.relative_error for o in report.outputs if isfinite(o.relative_error)]
     columns: dict[str, Any] = {"relative_error": max(errors, default=None), "agreement_on": report.inputs}
-    classes = [(o.top1_agreement, o) for o in report.outputs if o.top1_agreement is not None]
+    classes = [o for o in report.outputs if o.top1_agreement is not None]
     if classes:
-        agreement, lowest = min(classes, key=_first)
+        lowest = min(classes, key=lambda output: output.top1_agreement or 0.0)
         low, high = lowest.top1_interval or (None, None)
         columns |= {
-            "agreement": agreement, "agreement_low": low, "agreement_high": high,
+            "agreement": lowest.top1_agreement, "agreement_low": low, "agreement_high": high,
             "agreement_samples": lowest.top1_samples,
         }  # fmt: skip
     return columns
 
 
-def _first(pair: tuple[float, Fidelity]) -> float:
-    return pair[0]
-
-
-@dataclass(frozen=True, eq=False)
-class _Reference:
-    """Given samples, and the original's answers to them."""
-
-    view: GraphView
-    arrays: Mapping[str, Array]
-    labels: Array | None
-    outputs: list[Array]
-
-
 @lru_cache(maxsize=2)
-def _reference(original: Path, data: Path, scale: PixelScale | None) -> _Reference:
-    """Run the original once, for all folds of it that this process measures."""
+def _reference(original: Path, data: Path, scale: PixelScale | None) -> tuple[GraphView, UserSamples, list[Array]]:
+    """Run the original once, for all folds of it that this process measures; return it, the samples and its answers."""
     view = load(original)
     session, interface = Session(original, counted=view), token_interface(view)
     samples = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
-    labels = None if samples.labels is None else checked_labels(samples.labels, sample_count(samples.arrays))
-    return _Reference(view, samples.arrays, labels, session.run_in_batches(samples.arrays))
+    if samples.labels is not None:
+        samples = UserSamples(samples.arrays, checked_labels(samples.labels, sample_count(samples.arrays)))
+    return view, samples, session.run_in_batches(samples.arrays)
 
 
 def data_columns(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,22 +80,13 @@ def data_columns(result: FoldResult, original: Path, data: Path, options: Mappin
     path = model_file(original)
     assert isinstance(path, str | Path)
     scale = pixel_scale(options.get("mean"), options.get("std"), options.get("channels", RGB))
-    reference = _reference(Path(path), data, scale)
+    view, samples, answers = _reference(Path(path), data, scale)
     session = Session(result.view)
-    outputs = session.run_in_batches(reference.arrays)
-    columns = closeness(
-        fidelity(
-            session.output_names,
-            reference.outputs,
-            outputs,
-            inputs="data",
-            view=reference.view,
-            samples=sample_count(reference.arrays),
-        )
-    )
-    if reference.labels is not None:
-        columns["accuracy_before"] = accuracy(reference.outputs, reference.labels)
-        columns["accuracy"] = accuracy(outputs, reference.labels)
+    outputs, count = session.run_in_batches(samples.arrays), sample_count(samples.arrays)
+    columns = closeness(fidelity(session.output_names, answers, outputs, inputs="data", view=view, samples=count))
+    if samples.labels is not None:
+        columns["accuracy_before"] = accuracy(answers, samples.labels)
+        columns["accuracy"] = accuracy(outputs, samples.labels)
     return columns
 
 

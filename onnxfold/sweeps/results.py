@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files import check_own, explain_errors, made_folder, new_folder, open_regular, reason, write
-from onnxfold.files.locks import is_held_elsewhere
+from onnxfold.files.locks import lock as hold
 from onnxfold.sweeps.row import COLUMN_TYPES, Row
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SweepFolder:
         with explain_errors(self.path):
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
-            if is_held_elsewhere(descriptor):
+            if hold(descriptor) is False:
                 raise ConfigError(f"another sweep writes to '{self.path}': wait for it, or give another --out")
             yield
         finally:

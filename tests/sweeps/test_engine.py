@@ -17,10 +17,9 @@ from onnxfold.errors import ClusterLostError, ConfigError
 from onnxfold.progress import silent
 from onnxfold.sweeps import run as run_module
 from onnxfold.sweeps.cluster import existing_cluster, local_cluster
-from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.job import Goal, Job, SweepRequest
 from onnxfold.sweeps.results import SweepFolder
-from onnxfold.sweeps.run import Place, run_sweep
+from onnxfold.sweeps.run import Place, run_jobs, run_sweep
 from onnxfold.sweeps.work import Failure, Outcome, Pieces
 from tests.sweeps.rows import row
 
