@@ -87,37 +87,17 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
 
 @dataclass(frozen=True)
 class Inspection:
-    """Fold groups, refusals and shares of a model.
+    """Fold groups, refusals and shares of a model."""
 
-    Attributes
-    ----------
-    groups : list of FoldGroup
-        In the order of their first producer.
-    refusals : list of Refusal
-        Weight axes that stay, those that hold back most weights first.
-    share : WeightShare
-        How much of the conv/linear weights lies in groups.
-    size : ModelSize
-        What the model costs.
-    notes : list of str
-        What was changed on loading.
-    latency : LatencyProfile, optional
-        Where the time goes in onnxruntime, if that was asked for.
-    takes : str
-        What every input of a language model is; empty for other models.
-    spare : int
-        Weights that could go at no loss, see :func:`onnxfold.fold` about `lossless`.
-    """
-
-    groups: list[FoldGroup]
-    refusals: list[Refusal]
-    share: WeightShare
-    size: ModelSize
+    groups: list[FoldGroup]  # in the order of their first producer
+    refusals: list[Refusal]  # weight axes that stay, those that hold back most weights first
+    share: WeightShare  # how much of the conv/linear weights lies in groups
+    size: ModelSize  # what the model costs
     _rows: list[dict[str, Any]]
-    notes: list[str] = field(default_factory=list)
-    latency: LatencyProfile | None = None
-    takes: str = ""
-    spare: int = 0
+    notes: list[str] = field(default_factory=list)  # what was changed on loading
+    latency: LatencyProfile | None = None  # where the time goes in onnxruntime, if that was asked for
+    takes: str = ""  # what every input of a language model is; empty for other models
+    spare: int = 0  # weights that could go at no loss, see :func:`onnxfold.fold` about `lossless`
 
     @property
     def parameters(self) -> int:
@@ -137,7 +117,7 @@ class Inspection:
             "refusals": [asdict(r) for r in self.refusals],
             "notes": self.notes,
             **({"takes": self.takes} if self.takes else {}),
-            **({} if self.latency is None else {"latency": self.latency.to_dict()}),
+            **({} if self.latency is None else {"latency": asdict(self.latency)}),
         }
 
 

@@ -61,20 +61,13 @@ def say_table(table: Table) -> None:
     stream = sys.stdout
     is_terminal = stream is not None and stream.isatty()
     # Drawn apart from the stream: only :func:`_write` knows what to do where the stream cannot be written.
-    paper = _Paper(getattr(stream, "encoding", None) or "utf-8")
+    # It has the stream's encoding: rich draws lines of letters that this has.
+    encoding, drawn = getattr(stream, "encoding", None) or "utf-8", io.BytesIO()
+    paper = io.TextIOWrapper(drawn, encoding, errors="backslashreplace", newline="\n")
     width = shutil.get_terminal_size().columns if is_terminal else _WIDTH
     Console(file=paper, width=width, force_terminal=is_terminal).print(_draw_table(table))
-    _write(paper.getvalue().rstrip("\n"), error=False)
-
-
-class _Paper(io.StringIO):
-    """A text in memory that has the encoding of a stream: rich draws lines of letters that it has."""
-
-    encoding = ""
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__()
-        self.encoding = encoding
+    paper.flush()
+    _write(drawn.getvalue().decode(encoding).rstrip("\n"), error=False)
 
 
 def _draw_table(table: Table) -> Any:

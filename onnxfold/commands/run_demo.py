@@ -33,29 +33,22 @@ def bundled_test_images() -> tuple[Array, Array]:
 
 def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right."""
-    check_own((_folded_path(out, name, sparsity) for sparsity in SPARSITIES), is_made_here, "the demo")
-    with made_folder(out):
-        return _run_demo(out, name)
-
-
-def _folded_path(out: Path, name: str, sparsity: float) -> Path:
-    return out / f"{name}_{round(100 * sparsity)}.onnx"
-
-
-def _run_demo(out: Path, name: str) -> list[tuple[float, float]]:
+    paths = [out / f"{name}_{round(100 * sparsity)}.onnx" for sparsity in SPARSITIES]
+    check_own(paths, is_made_here, "the demo")
     images, labels = bundled_test_images()
     rows: list[tuple[str, ...]] = []
     results = []
-    with as_file(files("onnxfold.data") / f"{name}.onnx") as model, ProgressBar(fold_stages()) as tell:
+    bundled = files("onnxfold.data") / f"{name}.onnx"
+    with made_folder(out), as_file(bundled) as model, ProgressBar(fold_stages()) as tell:
         dense = api.compare(model, model, {"image": images}, labels)
         size, seconds = api.measure(model), dense.latency.before_s if dense.latency else None
         results.append((0.0, float(dense.accuracy_a or 0.0)))
         rows.append((*_costs(*results[0], size, seconds, model), "", name))
-        for number, sparsity in enumerate(SPARSITIES, 1):
+        for number, (sparsity, target) in enumerate(zip(SPARSITIES, paths, strict=True), 1):
             # The same result whether torch, which inverting images takes, is installed or not.
             progress = _name_progress(tell, f"fold {number} of {len(SPARSITIES)}")
             result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
-            path, fold = result.save(_folded_path(out, name, sparsity)), result.report
+            path, fold = result.save(target), result.report
             accuracy = api.compare(model, path, {"image": images}, labels).accuracy_b
             results.append((fold.sparsity, float(accuracy or 0.0)))
             seconds = fold.latency.after_s if fold.latency else None

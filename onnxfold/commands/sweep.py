@@ -100,13 +100,15 @@ def sweep(
     """
     from onnxfold.sweeps.answers.pick import check_preference
     from onnxfold.sweeps.answers.query import parse
-    from onnxfold.sweeps.results import SweepFolder
+    from onnxfold.sweeps.results import SweepFolder, newest
 
     set_flags(context, options)
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
-    rows = _run(models, folder, options, expression, prefer) if models else _finished_rows(folder)
+    rows = _run(models, folder, options, expression, prefer) if models else newest(folder.rows().values())
+    if not rows:
+        raise ConfigError(f"'{folder.path}' holds no results: give models to fold, or --out with the folder of a sweep")
     _answer(rows, folder, expression, prefer, as_json=as_json)
     if all(row.status != "done" for row in rows):
         context.exit(1)
@@ -148,15 +150,6 @@ def _run(
         with suppress(NoModelError):  # said when the page is there
             chosen = best_of(rows, expression, prefer)
     write({folder.page: render_page(rows, chosen).encode()})
-    return rows
-
-
-def _finished_rows(folder: Any) -> list[Any]:
-    from onnxfold.sweeps.results import newest
-
-    rows = newest(folder.rows().values())
-    if not rows:
-        raise ConfigError(f"'{folder.path}' holds no results: give models to fold, or --out with the folder of a sweep")
     return rows
 
 

@@ -23,52 +23,46 @@ OF_REFINEMENT = ("refine_steps", "torch_device")
 
 def check_goals(config: "FoldConfig") -> None:
     """Refuse goals that exclude each other, and options that change nothing without another one."""
-    _require_company(config)
-    if config.lossless:
-        _require_alone(config)
-    if config.sparsity is not None and config.channel_ratio is not None:
-        raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
-    if config.min_fidelity is not None and config.max_drop is not None:
-        raise ConfigError("min_fidelity and max_drop exclude each other: give one of them")
-    if config.search_option and (config.sparsity is not None or config.channel_ratio is not None or config.has_limits):
-        raise ConfigError(
-            f"{config.search_option} decides how far to fold: give it without sparsity, channel_ratio and limits"
-        )
-    if config.max_drop is not None and config.data is None:
-        raise ConfigError("max_drop is measured on labelled samples: give data, an .npz file with labels 'y', too")
-    if config.data is not None and config.max_drop is None:
-        raise ConfigError("data are labelled samples for max_drop: give that, too, or unlabeled samples as calibration")
-    if config.channel_ratio is not None and config.has_limits:
-        raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
-    if config.drop_blocks is not None and config.needs_latency:
-        raise ConfigError(
-            "drop_blocks and goals of latency exclude each other: drop blocks first, then fold the result"
-        )
-    if config.max_latency is not None and config.quantizes:
-        raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
+    idle = [n for n in OF_REFINEMENT if not config.refines and getattr(config, n) != getattr(type(config), n)]
+    beside = _beside_lossless(config) if config.lossless else []
+    widths = config.sparsity is not None or config.channel_ratio is not None
+    faults: list[tuple[object, str]] = [
+        (config.latency_table is not None and not config.needs_latency,
+         "latency_table changes nothing without max_latency or objective 'latency'"),
+        (idle, f"{', '.join(idle)} changes nothing without refine"),
+        (config.per_layer_cache and not config.allow_cache_change,
+         "per_layer_cache changes nothing without allow_cache_change"),
+        (config.inside_heads and config.allow_cache_change,
+         "inside_heads keeps heads, and allow_cache_change lets them go: choose one of them"),
+        (beside, f"lossless removes only what changes no output: give it without {', '.join(beside)}"),
+        (config.sparsity is not None and config.channel_ratio is not None,
+         "sparsity and channel_ratio exclude each other: give one of them"),
+        (config.min_fidelity is not None and config.max_drop is not None,
+         "min_fidelity and max_drop exclude each other: give one of them"),
+        (config.search_option and (widths or config.has_limits),
+         f"{config.search_option} decides how far to fold: give it without sparsity, channel_ratio and limits"),
+        (config.max_drop is not None and config.data is None,
+         "max_drop is measured on labelled samples: give data, an .npz file with labels 'y', too"),
+        (config.data is not None and config.max_drop is None,
+         "data are labelled samples for max_drop: give that, too, or unlabeled samples as calibration"),
+        (config.channel_ratio is not None and config.has_limits,
+         "channel_ratio fixes all widths: give it without limits and device"),
+        (config.drop_blocks is not None and config.needs_latency,
+         "drop_blocks and goals of latency exclude each other: drop blocks first, then fold the result"),
+        (config.max_latency is not None and config.quantizes,
+         "max_latency is measured in floats: fold with it first, then quantize with sparsity 0"),
+    ]  # fmt: skip
+    for holds, message in faults:
+        if holds:
+            raise ConfigError(message)
 
 
-def _require_company(config: "FoldConfig") -> None:
-    if config.latency_table is not None and not config.needs_latency:
-        raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
-    for name in OF_REFINEMENT:
-        if not config.refines and getattr(config, name) != getattr(type(config), name):
-            raise ConfigError(f"{name} changes nothing without refine")
-    if config.per_layer_cache and not config.allow_cache_change:
-        raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
-    if config.inside_heads and config.allow_cache_change:
-        raise ConfigError("inside_heads keeps heads, and allow_cache_change lets them go: choose one of them")
-
-
-def _require_alone(config: "FoldConfig") -> None:
-    """Refuse what would change outputs, beside lossless."""
+def _beside_lossless(config: "FoldConfig") -> list[str]:
+    """Return the options that would change outputs."""
     names = ["sparsity", "channel_ratio", "ratios", "cluster", "repair", "device", "max_latency", "min_fidelity"]
     names += ["max_drop", "drop_blocks", *(f"max_{name}" for name in LIMITS)]
     more = [name for name in names if getattr(config, name) not in (None, False, "", {})]
-    more += ["refine"] if config.refines else []
-    more += ["dtype"] if config.quantizes else []
-    if more:
-        raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")
+    return [*more, *(["refine"] if config.refines else []), *(["dtype"] if config.quantizes else [])]
 
 
 def describe_goals(config: "FoldConfig", options: Mapping[str, Option]) -> str:

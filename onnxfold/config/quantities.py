@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from onnxfold.errors import ConfigError
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
-_BYTES = {"": 0, "B": 0, "K": 1, "KB": 1, "KIB": 1, "M": 2, "MB": 2, "MIB": 2, "G": 3, "GB": 3, "GIB": 3}
+#: Factors of units, in small letters.
+BYTES = {"": 1.0, "b": 1.0} | {f"{unit}{b}": 1024.0**i for i, unit in enumerate("kmg", 1) for b in ("", "b", "ib")}
+COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 _TIMES = {"": 1e-3, "ms": 1e-3, "us": 1e-6, "s": 1.0}
 _LONGEST_S = 1e5
-_COUNTS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3}
 
 
 def parse_bytes(text: str | int) -> int:
@@ -21,7 +22,7 @@ def parse_bytes(text: str | int) -> int:
     >>> parse_bytes("256K"), parse_bytes("1.5 MiB"), parse_bytes(4096)
     (262144, 1572864, 4096)
     """
-    return _parse(text, _BYTES, 1024, "bytes, for example 262144, 256K or 1.5M (K = 1024)")
+    return _parse(text, BYTES, "bytes, for example 262144, 256K or 1.5M (K = 1024)")
 
 
 def parse_count(text: str | int) -> int:
@@ -32,7 +33,7 @@ def parse_count(text: str | int) -> int:
     >>> parse_count("1.5M"), parse_count("250K")
     (1500000, 250000)
     """
-    return _parse(text, _COUNTS, 1000, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
+    return _parse(text, COUNTS, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,10 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds / 60.0:.0f} minutes" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} hours"
 
 
-def _parse(text: str | int, powers: Mapping[str, int], base: int, expected: str) -> int:
+def _parse(text: str | int, units: Mapping[str, float], expected: str) -> int:
     match = _NUMBER.fullmatch(str(text))
-    power = powers.get(match[2].upper()) if match else None
-    value = int(float(match[1]) * base**power) if match and power is not None and len(match[1]) < 200 else 0
+    factor = units.get(match[2].lower()) if match else None
+    value = int(float(match[1]) * factor) if match and factor and len(match[1]) < 200 else 0
     if value < 1:
         raise ConfigError(f"'{text}' is not {expected}")
     return value

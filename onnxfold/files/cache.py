@@ -41,16 +41,13 @@ class Cache:
         self._notes: list[str] = []
         self._limit = limit
         self._folder: Path | None = None
-        is_file = False
         if place == DEFAULT_CACHE:
             self._folder = _own_folder()
             if self._folder is None:
                 self._note("no home folder was found, so nothing is kept for the next run: give --cache DIR")
         elif place is not None and place != NO_CACHE:
             self._folder = Path(place)
-            with suppress(OSError, ValueError):  # said when something is kept
-                is_file = self._folder.exists() and not self._folder.is_dir()
-            if is_file:
+            if os.path.exists(place) and not os.path.isdir(place):
                 raise ConfigError(f"--cache '{place}' is a file: give a folder, or 'none'")
 
     @property

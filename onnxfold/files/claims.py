@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from onnxfold.errors import ConfigError
 from onnxfold.files.targets import STDOUT, check_ending, check_new_folder, target_of
@@ -17,6 +18,7 @@ class Read:
 
     path: Path
     role: str  # what it is, for messages
+    is_folder: ClassVar[bool] = False  # what is in a folder that is read may be written
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,8 @@ def _is_written(output: Output) -> bool:
 
 
 def _overlap(output: Output, other: Output | Read) -> bool:
-    if _is_same_file(output.path, other.path):
-        return True
-    folders: Sequence[tuple[Output, Output | Read]] = [(output, other)]
-    if isinstance(other, Output):
-        folders = [*folders, (other, output)]
-    return any(a.is_folder and _is_in(b.path, a.path) for a, b in folders)
+    is_inside = output.is_folder and _is_in(other.path, output.path)
+    return is_inside or (other.is_folder and _is_in(output.path, other.path)) or _is_same_file(output.path, other.path)
 
 
 def _is_in(path: Path, folder: Path) -> bool:

@@ -22,8 +22,8 @@ _LAYERS = "num_hidden_layers"
 _OTHER_LAYERS = ("n_layer", "num_layers", "n_layers")
 #: Lists with an entry per layer.
 _PER_LAYER = ("layer_types",)
-#: Changes a configuration, given its name, in place.
-Edit = Callable[[str, dict[str, Any]], None]
+#: Changes a configuration, given its name, in place; returns a note on what it could not state.
+Edit = Callable[[str, dict[str, Any]], str]
 
 
 def configs_of(folder: ModelFolder) -> list[str]:
@@ -31,16 +31,17 @@ def configs_of(folder: ModelFolder) -> list[str]:
     return [name for name in (GENAI, TRANSFORMERS) if (folder.root / name).is_file()]
 
 
-def with_configs(folder: ModelFolder, edit: Edit) -> ModelFolder:
-    """Return a folder whose copy holds changed configurations."""
+def with_configs(folder: ModelFolder, edit: Edit) -> tuple[ModelFolder, tuple[str, ...]]:
+    """Return a folder whose copy holds changed configurations, and notes."""
     edited: dict[Path, bytes] = {}
+    notes = []
     for name in configs_of(folder):
         path = Path(os.path.realpath(folder.root / name))
         place = path.relative_to(folder.root)
         config = json.loads(folder.edited[place]) if place in folder.edited else read_config(path)
-        edit(name, config)
+        notes.append(edit(name, config))
         edited[place] = _format_like(path, config)
-    return replace(folder, edited={**folder.edited, **edited})
+    return replace(folder, edited={**folder.edited, **edited}), tuple(filter(None, notes))
 
 
 def decoder_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -88,15 +89,15 @@ def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelF
         unequal = "layers keep different numbers of heads of keys and values, which no configuration states"
         return folder, (f"{unequal}: {' and '.join(names)} stayed; a runtime must read them from the model",)
     old, new = was.pop() or 0, is_now.pop() or 0
-    notes: list[str] = []
 
-    def edit(name: str, config: dict[str, Any]) -> None:
+    def edit(name: str, config: dict[str, Any]) -> str:
         if name == GENAI:
             _edit_genai(config, old, new)
         elif not _edit_transformers(config, new):
-            notes.append(f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model")
+            return f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model"
+        return ""
 
-    return with_configs(folder, edit), tuple(notes)
+    return with_configs(folder, edit)
 
 
 def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
@@ -122,15 +123,13 @@ def _edit_transformers(config: dict[str, Any], new: int) -> bool:
 
 def with_layers(folder: ModelFolder, before: int, left: list[int]) -> tuple[ModelFolder, tuple[str, ...]]:
     """Return a folder whose copy states how many layers are left, and notes on what could not be stated."""
-    silent: list[str] = []
 
-    def edit(name: str, config: dict[str, Any]) -> None:
+    def edit(name: str, config: dict[str, Any]) -> str:
         parts = (decoder_of(config) or {},) if name == GENAI else parts_of(config)
-        if not any(_state(part, before, left) for part in parts):
-            silent.append(name)
+        is_stated = any(_state(part, before, left) for part in parts)
+        return "" if is_stated else f"{name} did not state {before} layers, and stayed as it is"
 
-    changed = with_configs(folder, edit)
-    return changed, tuple(f"{name} did not state {before} layers, and stayed as it is" for name in silent)
+    return with_configs(folder, edit)
 
 
 def _state(part: dict[str, Any], before: int, left: list[int]) -> bool:

@@ -68,7 +68,7 @@ def folder_of(model: ModelLike) -> ModelFolder | None:
     if isinstance(model, ModelProto) or not isinstance(model, str | os.PathLike):
         return None
     path = Path(model)
-    if not _is_folder(path):
+    if not os.path.isdir(path):  # whoever loads it says what is wrong
         return None
     if not any(map(os.path.isfile, (path / GENAI, path / TRANSFORMERS))):
         raise ModelNotFoundError(
@@ -116,13 +116,6 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelLoadError(f"'{path}' holds no JSON object: write the folder again")
     return config
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # whoever loads it says what is wrong
-        return False
 
 
 def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:

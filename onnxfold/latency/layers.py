@@ -8,8 +8,7 @@ belongs to the layer that it follows, or that it is made for.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import onnx
 
@@ -57,10 +56,6 @@ class LatencyProfile:
     def kernel_seconds(self) -> float:
         """Seconds of all layers together; the rest of a run passes between them."""
         return sum(layer.seconds for layer in self.layers)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def profile_layers(

@@ -151,37 +151,17 @@ class LabelFlips:
 
 @dataclass(frozen=True)
 class FidelityReport:
-    """Comparison of two models on the same inputs.
+    """Comparison of two models on the same inputs."""
 
-    Parameters
-    ----------
-    outputs : list of Fidelity
-        One per output.
-    samples : int
-        Number of samples.
-    inputs : str
-        Their kind: 'held-out dead leaves', 'given data', ...
-    accuracy_a, accuracy_b : float, optional
-        Accuracies in [0, 1], where labels were given.
-    notes : list of str
-        What could not be compared.
-    is_generated : bool
-        Whether this program made the inputs.
-    perplexity : PerplexityRecord, optional
-        Perplexities, of networks that continue texts.
-    flips : LabelFlips, optional
-        Answers that became wrong and right, where labels were given.
-    """
-
-    outputs: list[Fidelity]
+    outputs: list[Fidelity]  # one per output
     samples: int
-    inputs: str
-    accuracy_a: float | None = None
+    inputs: str  # their kind: 'held-out dead leaves', 'given data', ...
+    accuracy_a: float | None = None  # accuracies in [0, 1], where labels were given
     accuracy_b: float | None = None
-    notes: list[str] = field(default_factory=list)
-    is_generated: bool = False
-    perplexity: PerplexityRecord | None = None
-    flips: LabelFlips | None = None
+    notes: list[str] = field(default_factory=list)  # what could not be compared
+    is_generated: bool = False  # whether this program made the inputs
+    perplexity: PerplexityRecord | None = None  # perplexities, of networks that continue texts
+    flips: LabelFlips | None = None  # answers that became wrong and right, where labels were given
 
     @property
     def lines(self) -> list[str]:

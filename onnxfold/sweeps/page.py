@@ -132,7 +132,7 @@ def _chart(
             {"model": printable(row.model), "method": row.how, "name": printable(_name(row)),
              "command": printable(row.command or ""), "verdict": printable(row.verdict or ""),
              "values": {axis.key: axis.value(row) for axis in axes},
-             **({"picked": True} if _is(row, picked) else {})}
+             **({"picked": True} if row == picked else {})}
             for row in rows
         ],
         "originals": [
@@ -157,10 +157,6 @@ def _chart(
 
 def _rows_of(model: str, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.model == model]
-
-
-def _is(row: Row, picked: Row | None) -> bool:
-    return picked is not None and row.key == picked.key
 
 
 def _select(name: str, title: str, options: Sequence[tuple[str, str]]) -> Element:
@@ -198,7 +194,7 @@ def _all_folds(rows: Sequence[Row], picked: Row | None) -> Element:
         values = [axis.original(of_model) for axis in axes]
         lines.append(element("tr", _label(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
         for row in of_model:
-            mark = element("strong", "picked: ") if _is(row, picked) else None
+            mark = element("strong", "picked: ") if row == picked else None
             cells = map(_number, axes, [axis.value(row) for axis in axes])
             lines.append(element("tr", _label(mark, _fold(row)), *cells, class_="" if mark is None else "picked"))
     head = element("tr", *(element("th", title, scope="col") for title in ("Fold", *(axis.title for axis in axes))))

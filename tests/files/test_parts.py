@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.files import new_folder, part_folder, replace_file
-from onnxfold.files.locks import hold
+from onnxfold.files.locks import lock
 from onnxfold.files.parts import part_directory, part_file
 
 DAY = 24 * 3600
@@ -41,7 +41,7 @@ def test_remains_that_a_run_holds_stay(remains: Path, tmp_path: Path) -> None:
     _age(remains, 10 * DAY)
     descriptor = os.open(remains, os.O_RDONLY)
     try:
-        assert hold(descriptor)
+        assert lock(descriptor)
         with part_folder(tmp_path / "x"):
             assert remains.exists()
     finally:

@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
 
+from onnxfold.config.quantities import BYTES, COUNTS
 from onnxfold.errors import ConfigError
 from onnxfold.sweeps.row import QUANTITIES, TEXTS, Quantity, Row
 
@@ -37,13 +38,12 @@ _SIGNS: Mapping[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 #: Factors of units, by the kind of a quantity.
 _UNITS: Mapping[str, Mapping[str, float]] = {
-    "count": {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9},
-    "bytes": {"": 1.0, "b": 1.0, "k": 2.0**10, "kb": 2.0**10, "kib": 2.0**10, "m": 2.0**20, "mb": 2.0**20,
-              "mib": 2.0**20, "g": 2.0**30, "gb": 2.0**30, "gib": 2.0**30},
+    "count": COUNTS,
+    "bytes": BYTES,
     "time": {"": 1.0, "ms": 1.0, "us": 1e-3, "s": 1e3},
     "fraction": {"": 1.0, "%": 0.01},
     "number": {"": 1.0},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
