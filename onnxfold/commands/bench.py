@@ -68,7 +68,7 @@ def bench(
             *option_outputs(html_path, "--html", shared.HTML),
             *option_outputs(png_path, "--png", PNG),
         ],
-        claims_on(models, {f"--device {name}": shared.file_named(name, ".toml") for name in devices}),
+        claims_on(models, {f"--device {name}": Path(name) for name in devices if name.endswith(".toml")}),
     )
     if png_path is not None:
         check_png()

@@ -47,15 +47,7 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @shared.max_memory()
 @shared.common
 @click.pass_context
-def compare(
-    context: click.Context,
-    /,
-    a: Path,
-    b: Path,
-    data: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def compare(context: click.Context, /, a: Path, b: Path, data: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how close B.onnx is to A.onnx on the same inputs, and what both of them cost.
 
     A folder of a language model stands for the model in it.

@@ -45,13 +45,7 @@ _MORE = {
 @click.argument("output", metavar="OUT.onnx|DIR", type=shared.PATH)
 @options_for("fold", {FIRST: [shared.report_file], **_MORE})
 @click.pass_context
-def fold(
-    context: click.Context,
-    /,
-    model: Path,
-    output: Path,
-    **options: Any,
-) -> None:
+def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -> None:
     """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed.
 
     A folder, as onnxruntime-genai's builder or optimum writes it, is folded into a new folder, with copies of its

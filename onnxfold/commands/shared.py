@@ -153,11 +153,6 @@ def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
         say(f"  ... and {left} more (--verbose shows all)")
 
 
-def file_named(value: str | None, ending: str) -> Path | None:
-    """Return an option's value as a path if it names a file and not one of the known words."""
-    return Path(value) if value is not None and value.endswith(ending) else None
-
-
 def wrote(path: Path) -> str:
     """Return the line that reports an output."""
     return f"wrote nothing to {path}" if path.is_char_device() else f"wrote {path}"

@@ -1,7 +1,6 @@
 """The command ``onnxfold sweep``."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from onnxfold.commands.shared import (
 from onnxfold.config import NO_REFINEMENT, OPTIONS
 from onnxfold.config.option import LISTED, MACHINE, OUTPUT, SHARED
 from onnxfold.config.quantities import parse_bytes
-from onnxfold.errors import ConfigError, NoModelError
+from onnxfold.errors import ConfigError
 from onnxfold.files import Output, check_outputs, check_own, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_json, say_table
@@ -99,29 +98,35 @@ def sweep(
     Every goal is one value of --sparsity, of a limit or of --device. Without MODEL, --pick asks the results in DIR.
     """
     from onnxfold.sweeps.answers.pick import check_preference
+    from onnxfold.sweeps.answers.pick import pick as best_of
     from onnxfold.sweeps.answers.query import parse
+    from onnxfold.sweeps.page import render_page
     from onnxfold.sweeps.results import SweepFolder, newest
 
     set_flags(context, options)
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
-    rows = _run(models, folder, options, expression, prefer) if models else newest(folder.rows().values())
+    rows = _run(models, folder, options) if models else newest(folder.rows().values())
     if not rows:
         raise ConfigError(f"'{folder.path}' holds no results: give models to fold, or --out with the folder of a sweep")
-    _answer(rows, folder, expression, prefer, as_json=as_json)
+    chosen = None
+    try:
+        if expression is not None:
+            chosen = best_of(rows, expression, prefer)
+    finally:  # the page is there also where no model is what was asked for
+        if models:
+            write({folder.page: render_page(rows, chosen).encode()})
+    _answer(rows, folder, chosen, as_json=as_json)
     if all(row.status != "done" for row in rows):
         context.exit(1)
 
 
-def _run(
-    models: tuple[Path, ...], folder: Any, options: dict[str, Any], expression: Any, prefer: str | None
-) -> list[Any]:
-    """Run the missing folds; write the page."""
+def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list[Any]:
+    """Run the missing folds."""
     from onnxfold.graph.files.model_files import claims_on
-    from onnxfold.sweeps.answers.pick import pick as best_of
     from onnxfold.sweeps.job import SweepRequest, goals_of
-    from onnxfold.sweeps.page import is_page, render_page
+    from onnxfold.sweeps.page import is_page
     from onnxfold.sweeps.run import Place, run_sweep
 
     if options["jobs"] is not None and options["scheduler"] is not None:
@@ -141,23 +146,15 @@ def _run(
     memory = None if options["max_memory"] is None else parse_bytes(options["max_memory"])
     place = Place(options["jobs"], options["scheduler"], options["retries"], memory)
     with ProgressBar() as tell:
-        rows = run_sweep(
+        return run_sweep(
             request, folder, place, tell, resume=options["resume"],
             latency_threads=None if options["no_latency"] else options["threads"],
         )  # fmt: skip
-    chosen = None
-    if expression is not None:
-        with suppress(NoModelError):  # said when the page is there
-            chosen = best_of(rows, expression, prefer)
-    write({folder.page: render_page(rows, chosen).encode()})
-    return rows
 
 
-def _answer(rows: list[Any], folder: Any, expression: Any, prefer: str | None, *, as_json: bool) -> None:
+def _answer(rows: list[Any], folder: Any, chosen: Any, *, as_json: bool) -> None:
     from onnxfold.sweeps.answers.pick import details, summary
-    from onnxfold.sweeps.answers.pick import pick as picked
 
-    chosen = None if expression is None else picked(rows, expression, prefer)
     if as_json:
         say_json(chosen.to_dict() if chosen is not None else [row.to_dict() for row in rows])
         return

@@ -10,14 +10,7 @@ from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, grid, table
 from onnxfold.html_report.network import network_picture
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short, whole
-from onnxfold.report import (
-    ONLY_DUPLICATES,
-    Diagnostics,
-    FoldReport,
-    GroupRecord,
-    PassRecord,
-    milliseconds,
-)
+from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord, milliseconds
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,7 @@ class LatencyProfile:
 
 
 def profile_layers(
-    view: GraphView,
-    feeds: Callable[[list[InputInfo]], Feeds],
-    *,
-    threads: int = 1,
-    clock: Clock | None = None,
+    view: GraphView, feeds: Callable[[list[InputInfo]], Feeds], *, threads: int = 1, clock: Clock | None = None
 ) -> LatencyProfile:
     """Return the latency of every layer of a model."""
     model = to_model(view)

@@ -44,15 +44,6 @@ class ScoreFidelity(AnswerFidelity):
     #: there are.
     class_agreement: tuple[tuple[int, int, int], ...] = ()
 
-    @property
-    def score_measures(self) -> list[str]:
-        """The measures, in words."""
-        parts = [] if self.kl_divergence is None else [f"KL divergence {self.kl_divergence:.3g} nats"]
-        if self.kl_quantiles is not None:
-            parts[-1] += " (median {:.3g}, 99 % {:.3g}, maximum {:.3g})".format(*self.kl_quantiles)
-        worst, kept, count = min(self.class_agreement, key=lambda entry: entry[1] / entry[2], default=(0, 0, 0))
-        return parts + ([f"worst class {worst}: {kept / count:.1%} of {count} samples"] if kept < count else [])
-
 
 @dataclass(frozen=True)
 class Fidelity(ScoreFidelity):
@@ -85,7 +76,13 @@ class Fidelity(ScoreFidelity):
         }  # fmt: skip
         parts += [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
         parts += [f"cosine {self.cosine:.4f}"] if self.cosine is not None and self.top1_agreement is None else []
-        parts += self.score_measures
+        if self.kl_divergence is not None:
+            parts.append(f"KL divergence {self.kl_divergence:.3g} nats")
+        if self.kl_quantiles is not None:
+            parts[-1] += " (median {:.3g}, 99 % {:.3g}, maximum {:.3g})".format(*self.kl_quantiles)
+        worst_class, kept, count = min(self.class_agreement, key=lambda entry: entry[1] / entry[2], default=(0, 0, 0))
+        if kept < count:
+            parts.append(f"worst class {worst_class}: {kept / count:.1%} of {count} samples")
         if self.worst_channels:
             worst = ", ".join(f"{channel}: {noise:.1f}" for channel, noise in self.worst_channels)
             parts.append(f"worst channels in dB {worst}")
