@@ -96,12 +96,7 @@ def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
     return real
 
 
-def positive(name: str, value: Any, *, most: float) -> float:
-    """Return a number above 0 as a float."""
-    return bounded_number(name, value, most=most, zero=False)
-
-
-def bounded_number(name: str, value: Any, *, most: float, zero: bool) -> float:
+def bounded_number(name: str, value: Any, *, most: float, zero: bool = False) -> float:
     """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
     real = number(name, value)
     if not (real >= 0.0 if zero else real > 0.0) or not real <= most:
@@ -225,7 +220,7 @@ def cache(name: str, value: Any) -> str:
 def latency_limit(name: str, value: Any) -> str:
     """Return a limit of latency as text; a number alone is milliseconds."""
     if not isinstance(value, str):
-        value = f"{positive(name, value, most=_MOST_MILLISECONDS):.12g}ms"
+        value = f"{bounded_number(name, value, most=_MOST_MILLISECONDS):.12g}ms"
     parse_latency(value)
     return str(value)
 

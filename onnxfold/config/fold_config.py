@@ -82,7 +82,7 @@ class FoldConfig:
     )] = None
     tolerance: Annotated[float, _Goal(
         help="Percent that a measured latency may be above `max_latency`, and how well it must be known.",
-        check=partial(checks.positive, most=100.0), kind=Kind.NUMBER, metavar="PERCENT",
+        check=partial(checks.bounded_number, most=100.0), kind=Kind.NUMBER, metavar="PERCENT",
     )] = 5.0
     latency_table: Annotated[str | Path | Mapping[str, Any] | None, _Goal(
         help="Take latencies from this report, and measure nothing.",
@@ -185,7 +185,7 @@ class FoldConfig:
         help="Time limit of generating samples, in seconds.", default="a counted cost, and no clock",
         more="An inversion that takes longer is stopped; its result depends on the machine's speed then, and a note "
         "says so.",
-        check=partial(checks.positive, most=1e7), kind=Kind.NUMBER, metavar="N", in_merge=True, in_sweep=SHARED,
+        check=partial(checks.bounded_number, most=1e7), kind=Kind.NUMBER, metavar="N", in_merge=True, in_sweep=SHARED,
     )] = None
     input_steps: Annotated[Sequence[int], _Inputs(
         help="Repeat an inversion with these steps per batch, which its report holds.",
@@ -193,15 +193,15 @@ class FoldConfig:
     )] = ()
     mean: Annotated[float | Sequence[float] | None, _Inputs(
         help="Mean of the pixels of a folder, one or one per channel: up to 1 for pixels of 0..1, larger for 0..255.",
-        check=pixels.pass_through, kind=Kind.NUMBERS, metavar="M[,M...]", in_merge=True, in_sweep=SHARED,
+        kind=Kind.NUMBERS, metavar="M[,M...]", in_merge=True, in_sweep=SHARED,
     )] = None
     std: Annotated[float | Sequence[float] | None, _Inputs(
-        help="Their standard deviation, in these units.", check=pixels.pass_through, kind=Kind.NUMBERS,
+        help="Their standard deviation, in these units.", kind=Kind.NUMBERS,
         metavar="S[,S...]", in_merge=True, in_sweep=SHARED,
     )] = None
     channels: Annotated[str, _Inputs(
         help="Order of channels that the model takes: 'rgb', or 'bgr' as OpenCV reads images.",
-        check=pixels.pass_through, metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True,
+        metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True,
         in_sweep=SHARED,
     )] = pixels.RGB
     input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(

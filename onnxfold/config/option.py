@@ -60,9 +60,9 @@ class Option(WrittenForm, Uses):
     """An option of a fold; its name, type and default are those of the field of FoldConfig that it annotates."""
 
     help: str  # what it does; other options stand in backticks, rows of tables in single quotes
-    #: Takes the name and a value that is not None; returns the value as it is kept, or raises.
-    check: Callable[[str, Any], Any]
     group: str  # one of GROUPS
+    #: Takes the name and a value that is not None; returns the value as it is kept, or raises.
+    check: Callable[[str, Any], Any] = lambda _, value: value
     more: str = ""  # what references say beyond that
     default: str = ""  # what happens without it, where the default does not say that
     reads: str | None = None  # ending of the names that are files which the fold reads

@@ -34,11 +34,6 @@ class PixelScale:
         return "mean {}, std {} of {} from 0 to {:g}".format(*shown, pixels, self.largest)
 
 
-def pass_through(name: str, value: Any) -> Any:
-    """Return an option as it is: :func:`pixel_scale` checks the three of them together."""
-    return value
-
-
 def pixel_scale(mean: Any, std: Any, channels: Any = RGB) -> PixelScale | None:
     """Return the scale of three options; None where none is given.
 

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfold.channels.declarations import Linear
 from onnxfold.channels.layers import linear
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.run.profiling import profile_kernels
@@ -78,55 +77,36 @@ def shape_of(
     operator = linear(view, node)
     if operator is None or not operator.weight or view.weight_size(operator.weight) > _LARGEST_WEIGHT:
         return None
-    elem_type = view.weight_type(operator.weight)
-    data = sizes.get(node.input[0])
+    elem_type, data = view.weight_type(operator.weight), sizes.get(node.input[0])
     if data is None or elem_type not in _FLOATS or node.domain not in ("", "ai.onnx"):
         return None
+    weight = view.weights[operator.weight].shape
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Conv":
-        return _convolution(view, node, operator, data, varies, elem_type)
-    if node.op_type in ("MatMul", "Gemm"):
-        return _product(view, node, operator, data, varies, elem_type)
-    return None
+        outputs, per_part, *kernel = weight
+        inputs, parts, kind = data[1], int(attributes.get("group", 1)), "conv"
+        if parts == inputs == outputs and per_part == 1 < parts:
+            kind, varies = "depthwise", (varies[1], varies[1])
+        elif parts > 1:
+            return None
+        kept: dict[str, Value] = {"kernel_shape": tuple(kernel)}
+        for name in _CONVOLUTION[1:]:
+            if name in attributes:
+                value = attributes[name]
+                kept[name] = value.decode() if isinstance(value, bytes) else tuple(int(v) for v in value)
+        return LayerShape(kind, inputs, outputs, varies, (data[0], *data[2:]), tuple(sorted(kept.items())), elem_type)
+    is_product = node.op_type in ("MatMul", "Gemm") and len(weight) == 2 and operator.weight == node.input[1]
+    if not is_product or not data or attributes.get("transA"):
+        return None
+    inputs, outputs = (weight[axis] for axis in width_axes(node))
+    transposed: tuple[tuple[str, Value], ...] = (("transB", 1),) if attributes.get("transB") else ()
+    return LayerShape("matmul", inputs, outputs, varies, (prod(data[:-1]),), transposed, elem_type)
 
 
 def width_axes(node: NodeProto) -> tuple[int, int]:
     """Return the axes of a layer's weight that hold its inputs and its outputs."""
     transposed = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
     return (1, 0) if transposed else (0, 1)
-
-
-def _convolution(
-    view: GraphView, node: NodeProto, operator: Linear, data: tuple[int, ...], varies: tuple[bool, bool], elem_type: int
-) -> LayerShape | None:
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    outputs, per_part, *kernel = view.weights[operator.weight].shape
-    inputs, parts = data[1], int(attributes.get("group", 1))
-    if parts == 1:
-        kind = "conv"
-    elif parts == inputs == outputs and per_part == 1:
-        kind, varies = "depthwise", (varies[1], varies[1])
-    else:
-        return None
-    kept: dict[str, Value] = {"kernel_shape": tuple(kernel)}
-    for name in _CONVOLUTION[1:]:
-        if name in attributes:
-            value = attributes[name]
-            kept[name] = value.decode() if isinstance(value, bytes) else tuple(int(v) for v in value)
-    return LayerShape(kind, inputs, outputs, varies, (data[0], *data[2:]), tuple(sorted(kept.items())), elem_type)
-
-
-def _product(
-    view: GraphView, node: NodeProto, operator: Linear, data: tuple[int, ...], varies: tuple[bool, bool], elem_type: int
-) -> LayerShape | None:
-    shape = view.weights[operator.weight].shape
-    if len(shape) != 2 or operator.weight != node.input[1] or not data:
-        return None
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if attributes.get("transA"):
-        return None
-    inputs, outputs = (shape[axis] for axis in width_axes(node))
-    kept: tuple[tuple[str, Value], ...] = (("transB", 1),) if attributes.get("transB") else ()
-    return LayerShape("matmul", inputs, outputs, varies, (prod(data[:-1]),), kept, elem_type)
 
 
 #: Inputs, outputs, seconds.

@@ -86,8 +86,12 @@ def content_of(path: Path) -> Content:
     """Return the content of a file, with the files that hold its weights and its tokenizer, or of a folder."""
     start = path.absolute()
     root = start.parent.parent if start.parent.name == _GRAPHS and not start.is_dir() else start.parent
+    if start.is_dir():
+        read = sorted(path for path in start.rglob("*") if path.is_file())
+    else:
+        read = [start, *_files_beside(start, root)]
     files = []
-    for file in _files_in(start) if start.is_dir() else [start, *_files_beside(start, root)]:
+    for file in read:
         if not file.is_relative_to(root):
             raise ConfigError(f"'{file}', which '{path}' reads, lies in another folder: put it beside '{path}'")
         files.append(ContentFile(file.relative_to(root).as_posix(), *_describe_file(file)))
@@ -96,11 +100,6 @@ def content_of(path: Path) -> Content:
     digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
     sha256 = next((file.sha256 for file in files if file.place == main), digest)
     return Content(str(root), main, digest, sha256, tuple(files))
-
-
-def _files_in(folder: Path) -> list[Path]:
-    paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
-    return sorted(path for path in paths if path.is_file())
 
 
 def _files_beside(file: Path, root: Path) -> list[Path]:

@@ -27,19 +27,6 @@ from onnxfold.report import FidelityReport
 _IMAGES = 512
 
 
-def sizes(result: FoldResult, original: Path, input_shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the costs of both models, as columns."""
-    report, before = result.report, load(model_file(original), input_shapes)
-    return {
-        "sparsity": report.sparsity,
-        "weights_before": report.before.parameters, "weights": report.after.parameters,
-        "macs_before": report.before.macs, "macs": report.after.macs,
-        "size_bytes_before": report.before.size_bytes, "size_bytes": report.after.size_bytes,
-        "ram_before": _count(count_ram, before), "ram": _count(count_ram, result.view),
-        "flash_before": _count(count_flash, before), "flash": _count(count_flash, result.view),
-    }  # fmt: skip
-
-
 def _count(count: Callable[[GraphView], int | None], view: GraphView) -> int | None:
     try:
         return count(view)
@@ -104,8 +91,8 @@ def all_measures(
     result: FoldResult, original: Path, data: Path | None, options: Mapping[str, Any], *, parity: bool, seed: int
 ) -> dict[str, Any]:
     """Return every column with a measure of a fold."""
-    report = result.report
-    columns = sizes(result, original, options.get("input_shapes") or {}) | closeness(report.fidelity)
+    report, before = result.report, load(model_file(original), options.get("input_shapes") or {})
+    columns = closeness(report.fidelity)
     if report.estimate is not None:
         low, high = report.estimate.interval
         columns |= {
@@ -119,6 +106,12 @@ def all_measures(
     inputs = None if report.inputs is None else f"{report.inputs.samples} samples of {report.inputs.kind}"
     notes = "; ".join(report.notes) or None
     return columns | {
+        "sparsity": report.sparsity,
+        "weights_before": report.before.parameters, "weights": report.after.parameters,
+        "macs_before": report.before.macs, "macs": report.after.macs,
+        "size_bytes_before": report.before.size_bytes, "size_bytes": report.after.size_bytes,
+        "ram_before": _count(count_ram, before), "ram": _count(count_ram, result.view),
+        "flash_before": _count(count_flash, before), "flash": _count(count_flash, result.view),
         "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
         "verdict": None if report.verdict is None else str(report.verdict),
         "warning": report.warning or None, "seconds": report.seconds,

@@ -71,14 +71,11 @@
 
   const draw = () => {
     const across = axes.find((axis) => axis.key === x.value), up = errors.find((axis) => axis.key === y.value);
-    const points = rows
+    const pointsOf = (list) => list
       .filter((row) => model.value === '' || row.model === models[model.value])
       .map((row) => ({ row, x: row.values[across.key], y: row.values[up.key] }))
       .filter((point) => point.x != null && point.y != null);
-    const before = originals
-      .filter((original) => model.value === '' || original.model === models[model.value])
-      .map((original) => ({ name: original.model, x: original.values[across.key], y: original.values[up.key] }))
-      .filter((point) => point.x != null && point.y != null);
+    const points = pointsOf(rows), before = pointsOf(originals);
     const width = Math.max(chart.clientWidth, 280), height = Math.round(Math.min(Math.max(0.6 * width, 260), 480));
     const left = 58, right = width - 14, top = 12, bottom = height - 44;
     const xs = ticks(Math.max(...[...points, ...before].map((p) => p.x), 0), width < 500 ? 4 : 8);
@@ -107,7 +104,7 @@
     for (const point of before) {
       const made = cross();
       made.setAttribute('transform', `translate(${atX(point.x)} ${atY(point.y)})`);
-      made.append(svg('title', {}, `${point.name} before: ${shown(up, point.y)} at ${shown(across, point.x)}`));
+      made.append(svg('title', {}, `${point.row.model} before: ${shown(up, point.y)} at ${shown(across, point.x)}`));
       picture.append(made);
     }
     for (const point of points.filter((p) => p.row.picked)) {

@@ -130,13 +130,9 @@ def _send(client: "Client", content: Content, sent: dict[str, list["Future"]]) -
     if content.digest not in sent:
         name = f"onnxfold-content-{content.digest}"
         sent[content.digest] = [
-            client.submit(_same_bytes, piece, key=f"{name}-{number}") for number, piece in enumerate(content.pieces())
+            client.submit(bytes, piece, key=f"{name}-{number}") for number, piece in enumerate(content.pieces())
         ]
     return sent[content.digest]
-
-
-def _same_bytes(piece: bytes) -> bytes:
-    return piece
 
 
 def _outcome(future: "Future", job: Job) -> Outcome:
