@@ -100,21 +100,14 @@ def _check_surroundings(arguments: Sequence[str]) -> None:
 
 def _describe(error: Exception) -> str:
     """Return an error that nothing below has explained: of the machine, of its files, or of this program."""
-    if isinstance(error, OSError) and (why := _outside(error)):
-        return why
+    if isinstance(error, OSError) and is_disk_full(error):  # what users asked for is explained where it is written
+        return f"cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}"
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_FILES:
+        return f"'{os.fsdecode(error.filename)}' cannot be used: {reason(error)}"
     if isinstance(error, MemoryError):
         return "out of memory: a lower --max-memory refuses such a request earlier"
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback"
-
-
-def _outside(error: OSError) -> str:
-    """Return the fault of the machine or of its files, where nothing nearer to it has named it; '' for a bug."""
-    if is_disk_full(error):  # what users asked for is explained where it is written
-        return f"cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}"
-    if error.filename is not None and error.errno in _OF_FILES:
-        return f"'{os.fsdecode(error.filename)}' cannot be used: {reason(error)}"
-    return ""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

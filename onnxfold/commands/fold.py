@@ -30,9 +30,7 @@ _MORE = {
             "--merge-map", "map_file", type=shared.PATH, metavar="FILE.npz",
             help="Write the matrices that channels were merged by; a JSON report holds which became one.",
         ),
-        cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
-        cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
-        shared.json_report, shared.quiet, shared.verbose_flag, shared.debug_flag,
+        *shared.about_result,
     ],
     MACHINE: [
         cloup.option("--no-cache", is_flag=True, help="Neither keep generated inputs nor take kept ones.")

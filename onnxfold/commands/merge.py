@@ -35,9 +35,7 @@ _MORE = {
     ],
     OUTPUT: [
         cloup.option("--labels", metavar="NAME[,NAME...]", help="Names of the classes of OUT, for its metadata."),
-        cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
-        cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
-        shared.json_report, shared.quiet, shared.verbose_flag, shared.debug_flag,
+        *shared.about_result,
     ],
 }  # fmt: skip
 

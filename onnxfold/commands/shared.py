@@ -116,10 +116,13 @@ max_memory = partial(
 #: Flags of every command, which may stand behind it, too.
 verbose_flag = cloup.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")
 debug_flag = cloup.option("--debug", "local_debug", is_flag=True, help="Show tracebacks of errors.")
-quiet = cloup.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
-json_report = cloup.option(
-    "--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr."
-)
+about_result = [
+    cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
+    cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
+    cloup.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr."),
+    cloup.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only."),
+    verbose_flag, debug_flag,
+]  # fmt: skip
 report_file = cloup.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
 
 

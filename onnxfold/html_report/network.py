@@ -26,7 +26,11 @@ def network_picture(network: Sequence[NetworkNode], numbers: Mapping[str, int]) 
     for i, node in enumerate(network):
         parts += [_edge(places[j], places[i], i - j == 1, deepest, max(spans, default=1.0)) for j in node.reads]
     for place, node in zip(places, network, strict=True):
-        parts += _layer(place, node, widest, numbers) if node.is_layer else [_join(place, node)]
+        if node.is_layer:
+            parts += _layer(place, node, widest, numbers)
+        else:
+            title = element("title", f"{node.name} ({node.op_type})")
+            parts.append(element("g", title, element("circle", cx=place, cy=_FLOW, r=5, class_="join")))
     layers = [node for node in network if node.is_layer]
     folded = sum(node.folded_width < node.width for node in layers)
     drawn = picture(
@@ -69,12 +73,6 @@ def _layer(x: float, node: NetworkNode, widest: int, numbers: Mapping[str, int])
         svg_text(x, _BASE + 30, "" if number is None else f"g{number}", "middle"),
         svg_text(x, _TEXTS - 1, node.op_type[:6], "middle", "tiny"),
     ]
-
-
-def _join(x: float, node: NetworkNode) -> Element:
-    return element(
-        "g", element("title", f"{node.name} ({node.op_type})"), element("circle", cx=x, cy=_FLOW, r=5, class_="join")
-    )
 
 
 def _edge(start: float, end: float, beside: bool, deepest: float, longest: float) -> Element:

@@ -110,33 +110,20 @@ def time_interleaved(
     """Time runs in turn."""
     start = clock()
     turns = [_plan_turn(run, turn_s, clock) for run in runs]
-    per_round = max(sum(turn.seconds for turn in turns), 1e-9)
+    per_round = max(sum(takes for _, takes in turns), 1e-9)
     fewest = max(min(rounds, int(LONGEST_S / per_round)), min(rounds, _VERY_SLOW_ROUNDS))
     seconds: list[list[float]] = []
     while len(seconds) < fewest or (len(seconds) < (most_rounds or 0) and clock() - start + per_round < budget_s):
-        seconds.append([turn.take(clock) for turn in turns])
+        seconds.append([turn() for turn, _ in turns])
     return Timing(np.array(seconds, np.float64))
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """Work of a run in its turn: `repeats` times in a row, `parts` times over; about `seconds` in all."""
-
-    run: Callable[[], object]
-    repeats: int
-    parts: int
-    seconds: float
-
-    def take(self, clock: Clock) -> float:
-        return min(_mean(self.run, self.repeats, clock) for _ in range(self.parts))
-
-
-def _plan_turn(run: Callable[[], object], turn_s: float, clock: Clock) -> _Turn:
-    """Warm a run up; return the work of its turns."""
+def _plan_turn(run: Callable[[], object], turn_s: float, clock: Clock) -> tuple[Callable[[], float], float]:
+    """Warm a run up; return its turn, which tells the seconds of a run, and about how many seconds a turn takes."""
     once = max(min(_mean(run, 1, clock) for _ in range(_WARM_UP)), 1e-9)
     repeats = min(max(math.ceil(min(turn_s, _SHORTEST_S) / once), 1), _MOST_REPEATS)
     parts = max(int(turn_s / (repeats * once)), 1)
-    return _Turn(run, repeats, parts, once * repeats * parts)
+    return lambda: min(_mean(run, repeats, clock) for _ in range(parts)), once * repeats * parts
 
 
 def _mean(run: Callable[[], object], repeats: int, clock: Clock) -> float:

@@ -23,6 +23,8 @@ from threadpoolctl import ThreadpoolController
 from onnxfold.machine.cgroups import MOUNTED, OWN, read_settings
 
 _POLICY = "OMP_WAIT_POLICY"
+#: The name of threads that only keep helpers.
+TEAM = "onnxfold idle team"
 
 
 def usable_cores(mounted: Path = MOUNTED, own: Path = OWN) -> int:
@@ -115,26 +117,16 @@ def crowd(parallel_loop: Callable[[], object], threads: int) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(done.set)
         for _ in range(teams):
-            _Team(parallel_loop, done).start()
+            ready = Event()
+            Thread(target=_keep_team, args=(parallel_loop, ready, done), name=TEAM, daemon=True).start()
+            ready.wait()
         yield
 
 
-class _Team(Thread):
-    """A thread with the helpers that OpenMP gave it, all asleep."""
-
-    def __init__(self, parallel_loop: Callable[[], object], done: Event) -> None:
-        super().__init__(daemon=True)
-        self._loop, self._done, self._ready = parallel_loop, done, Event()
-
-    def start(self) -> None:
-        """Start, and wait until the helpers are there."""
-        super().start()
-        self._ready.wait()
-
-    def run(self) -> None:
-        """Make the helpers and wait."""
-        try:
-            self._loop()
-        finally:
-            self._ready.set()
-        self._done.wait()
+def _keep_team(parallel_loop: Callable[[], object], ready: Event, done: Event) -> None:
+    """Let OpenMP give this thread helpers, and sleep with them."""
+    try:
+        parallel_loop()
+    finally:
+        ready.set()
+    done.wait()

@@ -186,6 +186,6 @@ def test_idle_teams_go() -> None:
         assert calls
         assert threading.active_count() == before + len(calls)
     for thread in threading.enumerate():
-        if isinstance(thread, threads._Team):
+        if thread.name == threads.TEAM:
             thread.join(5)
     assert threading.active_count() == before
