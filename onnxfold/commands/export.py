@@ -95,7 +95,7 @@ def export(
         done = export_model(model, output, **options)
     else:
         raise ConfigError(f"--runtime is for projects: give it with --format {', '.join(PROJECTS)}")
-    with shared.json_on_stdout(report == STDOUT, lambda: asdict(done) if is_project else done.to_dict()):
+    with shared.json_on_stdout(report == STDOUT, lambda: asdict(done)):
         (_print_project if is_project else _print)(done)
 
 

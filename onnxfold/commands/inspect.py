@@ -68,7 +68,7 @@ def _print_latency(times: Any, *, verbose: bool) -> None:
 
     slowest = sorted(times.layers, key=lambda layer: -layer.seconds)
     shown = slowest if verbose else slowest[:_SHOWN_LAYERS]
-    total = times.kernel_seconds or 1.0
+    total = sum(layer.seconds for layer in times.layers) or 1.0  # the rest of a run passes between them
     rows = [
         (
             layer.name, layer.op_type, "x".join(map(str, layer.shape or ())),

@@ -52,11 +52,6 @@ class LatencyProfile:
     threads: int  # threads inside an operator
     runs: int  # runs that were profiled
 
-    @property
-    def kernel_seconds(self) -> float:
-        """Seconds of all layers together; the rest of a run passes between them."""
-        return sum(layer.seconds for layer in self.layers)
-
 
 def profile_layers(
     view: GraphView, feeds: Callable[[list[InputInfo]], Feeds], *, threads: int = 1, clock: Clock | None = None

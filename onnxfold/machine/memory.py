@@ -33,12 +33,7 @@ _chosen: ContextVar[int | None] = ContextVar("memory limit", default=None)
 def limit() -> int:
     """Return the most bytes that one step of the work may take."""
     chosen = _chosen.get()
-    return default_limit() if chosen is None else chosen
-
-
-def default_limit() -> int:
-    """Return the limit that holds where none is given: a part of what the machine or the container has."""
-    return int(DEFAULT_PART * machine_bytes())
+    return int(DEFAULT_PART * machine_bytes()) if chosen is None else chosen
 
 
 @contextmanager

@@ -139,10 +139,6 @@ def failures_of(outputs: Sequence[Fidelity], limits: Mapping[str, float]) -> lis
     return lines
 
 
-#: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
-COMPARISON_SCHEMA = 1
-
-
 @dataclass(frozen=True)
 class ComparisonReport(FidelityReport):
     """A comparison of two models, and what each of them costs.
@@ -172,10 +168,6 @@ class ComparisonReport(FidelityReport):
             *(f"  note: {note}" for note in self.notes),
         ]
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, with the version of their names and meanings; None where a number is not finite."""
-        return {"schema": COMPARISON_SCHEMA, **super().to_dict()}
 
     def failures(
         self,

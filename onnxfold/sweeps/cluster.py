@@ -4,9 +4,9 @@ import logging
 import signal
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from importlib.util import find_spec
-from queue import Empty, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -136,22 +136,18 @@ def connect_in_time(address: str, **how: Any) -> "Client":
                 self.close()
                 raise
 
-    done: Queue[Client | BaseException] = Queue()
+    made: Future[Client] = Future()
 
     def connect() -> None:
         try:
-            done.put(ClosingClient(address, timeout=_CONNECT_SECONDS, **how))
+            made.set_result(ClosingClient(address, timeout=_CONNECT_SECONDS, **how))
         except BaseException as error:  # it is raised below, in the thread that waits
-            done.put(error)
+            made.set_exception(error)
 
     Thread(target=connect, daemon=True).start()
-    try:
-        made = done.get(timeout=_CONNECT_SECONDS + 1)
-    except Empty:
-        raise TimeoutError(f"it said nothing for {_CONNECT_SECONDS} seconds") from None
-    if isinstance(made, BaseException):
-        raise made
-    return made
+    if not wait([made], timeout=_CONNECT_SECONDS + 1).done:
+        raise TimeoutError(f"it said nothing for {_CONNECT_SECONDS} seconds")
+    return made.result()
 
 
 def describe_cluster(client: "Client") -> str:

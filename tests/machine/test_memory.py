@@ -28,7 +28,7 @@ def test_control_groups_of_both_versions(tmp_path: Path, lines: str, limits: dic
 def test_without_control_groups_the_machine_decides(tmp_path: Path) -> None:
     machine = memory.machine_bytes(*control_groups(tmp_path, "0::/\n", {"memory.max": "max\n"}))
     assert machine == memory.machine_bytes(tmp_path, tmp_path / "missing") > 1 << 28
-    assert 0 < memory.default_limit() < memory.machine_bytes()
+    assert 0 < memory.limit() < memory.machine_bytes()
 
 
 def test_limit_holds_inside_the_block_only() -> None:
