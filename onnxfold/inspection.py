@@ -124,18 +124,7 @@ class Inspection:
 @takes_folders
 @blames_broken_files
 def measure(model: ModelLike) -> ModelSize:
-    """Return parameters, multiply-accumulates and size of a model.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model, or the folder of a language model, whose multiply-accumulates are per token where lengths are open.
-
-    Raises
-    ------
-    ModelLoadError
-        If the model cannot be read.
-    """
+    """Return parameters, multiply-accumulates (per token where a language model leaves lengths open) and size."""
     view = load(model)
     size_bytes = bytes_of(model, view)
     dequantize_blocks(view)

@@ -19,11 +19,6 @@ def printable(text: str) -> str:
     U+2028 and U+2029, marks of direction (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069) and other invisible
     marks, halves of surrogate pairs, private and unassigned code points. The result is one line. Printable text comes
     back as it is, so escaping twice changes nothing.
-
-    Examples
-    --------
-    >>> print(printable("conv\n\x1b[31mred\u202e"))
-    conv\n\x1b[31mred\u202e
     """
     if text.isprintable():
         return text

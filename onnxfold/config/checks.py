@@ -5,7 +5,7 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
@@ -77,14 +77,9 @@ def step(name: str, value: Any, *, most: int) -> int | str:
     return whole(name, value, least=1, most=most)
 
 
-def seed(value: Any) -> int:
-    """Return a seed as an int."""
-    return whole("seed", value, least=0, most=LARGEST_SEED)
-
-
-def threads(value: Any) -> int:
-    """Return a number of threads as an int."""
-    return whole("threads", value, least=1, most=MOST_THREADS)
+#: Of the arguments of these names.
+seed = partial(whole, "seed", least=0, most=LARGEST_SEED)
+threads = partial(whole, "threads", least=1, most=MOST_THREADS)
 
 
 def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
@@ -202,11 +197,15 @@ def ratios(name: str, value: Any) -> dict[str, float]:
     return {glob: fraction(f"ratio {glob}", share, zero=True) for glob, share in by_name(name, value).items()}
 
 
-def samples(name: str, value: Any) -> Any:
-    """Return the path of a file of samples, or arrays by name."""
+def path_or_mapping(name: str, value: Any, *, meaning: str) -> Any:
+    """Return a path or a mapping as it is."""
     if not isinstance(value, str | os.PathLike | Mapping):
-        raise OptionTypeError(f"{name} is the path of an .npz file or arrays by name, not {type(value).__name__}")
+        raise OptionTypeError(f"{name} is the path of {meaning}, not {type(value).__name__}")
     return value
+
+
+samples = partial(path_or_mapping, meaning="an .npz file or arrays by name")
+latency_table = partial(path_or_mapping, meaning="a .json file or a table")
 
 
 def cache(name: str, value: Any) -> str:
@@ -223,13 +222,6 @@ def latency_limit(name: str, value: Any) -> str:
         value = f"{bounded_number(name, value, most=_MOST_MILLISECONDS):.12g}ms"
     parse_latency(value)
     return str(value)
-
-
-def latency_table(name: str, value: Any) -> Any:
-    """Return a table of latencies, or the path of one; raise OptionTypeError if it is neither."""
-    if not isinstance(value, str | os.PathLike | Mapping):
-        raise OptionTypeError(f"{name} is the path of a .json file or a table, not {type(value).__name__}")
-    return value
 
 
 def _short_text(value: Any) -> str:

@@ -15,24 +15,12 @@ _LONGEST_S = 1e5
 
 
 def parse_bytes(text: str | int) -> int:
-    """Return a number of bytes; K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G.
-
-    Examples
-    --------
-    >>> parse_bytes("256K"), parse_bytes("1.5 MiB"), parse_bytes(4096)
-    (262144, 1572864, 4096)
-    """
+    """Return a number of bytes; K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G."""
     return _parse(text, BYTES, "bytes, for example 262144, 256K or 1.5M (K = 1024)")
 
 
 def parse_count(text: str | int) -> int:
-    """Return a number of parameters or operations; K, M and G (or B) are thousands, millions and billions.
-
-    Examples
-    --------
-    >>> parse_count("1.5M"), parse_count("250K")
-    (1500000, 250000)
-    """
+    """Return a number of parameters or operations; K, M and G (or B) are thousands, millions and billions."""
     return _parse(text, COUNTS, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
 
 
@@ -49,13 +37,7 @@ class LatencyLimit:
 
 
 def parse_latency(value: str | float) -> LatencyLimit:
-    """Return a limit of latency; a number alone is milliseconds.
-
-    Examples
-    --------
-    >>> parse_latency("3.5ms"), parse_latency("0.6x")
-    (LatencyLimit(seconds=0.0035, ratio=None), LatencyLimit(seconds=None, ratio=0.6))
-    """
+    """Return a limit of latency, such as 3.5ms or 0.6x; a number alone is milliseconds."""
     match = _NUMBER.fullmatch(str(value))
     unit = match[2].lower() if match else None
     number = float(match[1]) if match and len(match[1]) < 200 else 0.0
@@ -67,13 +49,7 @@ def parse_latency(value: str | float) -> LatencyLimit:
 
 
 def show_bytes(count: int) -> str:
-    """Return a number of bytes for people, K = 1024.
-
-    Examples
-    --------
-    >>> show_bytes(2**29 * 4), show_bytes(1000)
-    ('2.0 GiB', '1000 bytes')
-    """
+    """Return a number of bytes for people, K = 1024: '2.0 GiB', or '1000 bytes'."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:,.1f} {unit}" if count < 1024 ** (power + 2) else f"{count:.1e} bytes"
@@ -81,13 +57,7 @@ def show_bytes(count: int) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a time for people.
-
-    Examples
-    --------
-    >>> show_seconds(75.2), show_seconds(500.0), show_seconds(9000.0)
-    ('75 s', '8 minutes', '2.5 hours')
-    """
+    """Return a time for people: '75 s', '8 minutes', or '2.5 hours'."""
     if seconds < 100.0:
         return f"{seconds:.0f} s"
     return f"{seconds / 60.0:.0f} minutes" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} hours"

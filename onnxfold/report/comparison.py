@@ -20,13 +20,7 @@ _MOST_SAMPLES = 1 << 40
 
 
 def lower_bound(successes: int, trials: int) -> float:
-    """Return the exact (Clopper-Pearson) lower bound of a proportion, one-sided, of 95 % confidence.
-
-    Examples
-    --------
-    >>> round(lower_bound(100, 100), 4), round(lower_bound(299, 299), 4)
-    (0.9705, 0.99)
-    """
+    """Return the exact (Clopper-Pearson) lower bound of a proportion, one-sided, of 95 % confidence."""
     from scipy.special import betaincinv  # takes a while to import
 
     return float(betaincinv(successes, trials - successes + 1, 1.0 - _CONFIDENCE)) if successes else 0.0

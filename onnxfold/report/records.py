@@ -78,13 +78,7 @@ class LatencyRecord:
 
 
 def milliseconds(seconds: float) -> str:
-    """Return seconds as milliseconds with three digits.
-
-    Examples
-    --------
-    >>> milliseconds(0.0123456), milliseconds(1.5), milliseconds(2.5e-5)
-    ('12.3', '1,500', '0.025')
-    """
+    """Return seconds as milliseconds with three digits: '12.3', '1,500', '0.025'."""
     ms = seconds * 1e3
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 

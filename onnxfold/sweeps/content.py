@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import IO
 
@@ -43,11 +43,6 @@ class Content:
     sha256: str  # SHA-256 of the given file; of a folder, the digest
     #: Everything that is read of it; empty where only the name of the content is needed.
     files: tuple[ContentFile, ...] = ()
-
-    @property
-    def name(self) -> "Content":
-        """The same without the list of files, which may be long."""
-        return replace(self, files=())
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the list of files and of the files, in this order, cut into pieces."""

@@ -104,8 +104,8 @@ class Job:
 
     @property
     def sent(self) -> "Job":
-        """The job without lists of files, as a worker gets it beside the pieces of its contents."""
-        return replace(self, contents={role: content.name for role, content in self.contents.items()})
+        """The job without lists of files, which may be long, as a worker gets it beside the pieces of its contents."""
+        return replace(self, contents={role: replace(content, files=()) for role, content in self.contents.items()})
 
     @property
     def needs_inputs(self) -> bool:
@@ -186,13 +186,7 @@ class SweepRequest:
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
-    """Return numbers: a list such as '0.25,0.5', ranges 'first:last:step', or both; the last one is part of a range.
-
-    Examples
-    --------
-    >>> parse_numbers("0.1:0.5:0.2,0.9")
-    (0.1, 0.3, 0.5, 0.9)
-    """
+    """Return numbers: a list such as '0.25,0.5', ranges 'first:last:step', or both; the last one is part of a range."""
     values: list[float] = []
     for part in text.split(","):
         try:

@@ -53,10 +53,23 @@ class ChartAxis:
         return {"key": self.key, "title": self.title, "percent": self.is_part or self.is_lack}
 
 
+_AMOUNTS = {name: ChartAxis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in (*COSTS, *QUALITIES)}
+_COSTS = [
+    *(_AMOUNTS[name] for name in COSTS),
+    *(ChartAxis(f"{name}_part", f"{name}, part of before", QUANTITIES[name], is_part=True) for name in COSTS),
+]
+_ERRORS = [
+    ChartAxis(name, f"1 \u2212 {QUANTITIES[name].title}", QUANTITIES[name], is_lack=True)
+    if QUANTITIES[name].more_is_better
+    else _AMOUNTS[name]
+    for name in QUALITIES
+]
+
+
 def render_page(rows: Sequence[Row], picked: Row | None = None) -> str:
     """Return the page of a sweep."""
     done = [row for row in rows if row.status == DONE]
-    costs, errors = _known(_cost_axes(), done), _known(_error_axes(), done)
+    costs, errors = _known(_COSTS, done), _known(_ERRORS, done)
     script = _resource("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return page(
@@ -73,17 +86,6 @@ def is_page(path: Path) -> bool:
     """Whether a file is the page of a sweep."""
     with open_regular(path) as file:
         return f"<title>{_TITLE}</title>".encode() in file.read(_HEAD_BYTES)
-
-
-def _cost_axes() -> list[ChartAxis]:
-    whole = [ChartAxis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in COSTS]
-    return whole + [ChartAxis(f"{a.key}_part", f"{a.key}, part of before", a.quantity, is_part=True) for a in whole]
-
-
-def _error_axes() -> list[ChartAxis]:
-    named = {name: QUANTITIES[name] for name in QUALITIES}
-    return [ChartAxis(n, f"1 \u2212 {q.title}" if q.more_is_better else q.title, q, is_lack=q.more_is_better)
-            for n, q in named.items()]  # fmt: skip
 
 
 def _known(axes: Sequence[ChartAxis], rows: Sequence[Row]) -> list[ChartAxis]:
@@ -186,7 +188,7 @@ def _tables(rows: Sequence[Row], done: Sequence[Row], picked: Row | None) -> lis
 
 def _all_folds(rows: Sequence[Row], picked: Row | None) -> Element:
     """Return a table of every fold, and of the models before, which the script sorts."""
-    axes = _known([ChartAxis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in (*COSTS, *QUALITIES)], rows)
+    axes = _known(list(_AMOUNTS.values()), rows)
     lines = []
     for model in dict.fromkeys(row.model for row in rows):
         of_model = _rows_of(model, rows)

@@ -104,13 +104,7 @@ Expression = Comparison | Joined
 
 
 def parse(text: str) -> Expression:
-    """Return an expression.
-
-    Examples
-    --------
-    >>> [comparison.text for comparison in parse("latency < 0.5x and not method == ifm").comparisons]
-    ['latency < 0.5x', 'method == ifm']
-    """
+    """Return an expression, such as that of 'latency < 0.5x and not method == ifm'."""
     if len(text) > _LONGEST:
         raise ConfigError(f"the expression is longer than {_LONGEST} characters: shorten it")
     return _Parser(text).whole()
