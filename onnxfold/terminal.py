@@ -56,8 +56,18 @@ class Table:
 
 def say_table(table: Table) -> None:
     """Print a table, of whatever width the terminal has."""
+    from rich import table as rich_table
     from rich.console import Console
+    from rich.text import Text  # the class that interprets no markup
 
+    grid = rich_table.Table(title=Text(shortened(table.title, _LONGEST_CELL)), title_justify="left")
+    for name in table.columns:
+        justify: Any = "left" if name in table.left else "right"
+        # Names of nodes are one long word each, and often differ at their end alone: it goes on in the next line.
+        grid.add_column(Text(name), justify=justify, no_wrap=name in table.narrow, overflow="fold")
+    for row in table.rows:
+        cells = [[cell] if isinstance(cell, str) else cell for cell in row]
+        grid.add_row(*(Text("\n".join(shortened(line, _LONGEST_CELL) for line in cell)) for cell in cells))
     stream = sys.stdout
     is_terminal = stream is not None and stream.isatty()
     # Drawn apart from the stream: only :func:`_write` knows what to do where the stream cannot be written.
@@ -65,24 +75,9 @@ def say_table(table: Table) -> None:
     encoding, drawn = getattr(stream, "encoding", None) or "utf-8", io.BytesIO()
     paper = io.TextIOWrapper(drawn, encoding, errors="backslashreplace", newline="\n")
     width = shutil.get_terminal_size().columns if is_terminal else _WIDTH
-    Console(file=paper, width=width, force_terminal=is_terminal).print(_draw_table(table))
+    Console(file=paper, width=width, force_terminal=is_terminal).print(grid)
     paper.flush()
     _write(drawn.getvalue().decode(encoding).rstrip("\n"), error=False)
-
-
-def _draw_table(table: Table) -> Any:
-    from rich import table as rich_table
-    from rich.text import Text  # the class that interprets no markup
-
-    drawn = rich_table.Table(title=Text(shortened(table.title, _LONGEST_CELL)), title_justify="left")
-    for name in table.columns:
-        justify: Any = "left" if name in table.left else "right"
-        # Names of nodes are one long word each, and often differ at their end alone: it goes on in the next line.
-        drawn.add_column(Text(name), justify=justify, no_wrap=name in table.narrow, overflow="fold")
-    for row in table.rows:
-        cells = [[cell] if isinstance(cell, str) else cell for cell in row]
-        drawn.add_row(*(Text("\n".join(shortened(line, _LONGEST_CELL) for line in cell)) for cell in cells))
-    return drawn
 
 
 class PrintableFormatter(logging.Formatter):

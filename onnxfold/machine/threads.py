@@ -12,9 +12,10 @@ there are cores (:func:`crowd`).
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -63,10 +64,14 @@ class _SharedLimit:
 
     def __init__(self) -> None:
         self._lock, self._inside, self._limits = Lock(), 0, ExitStack()
+        self._limited: ThreadpoolController | None = None
 
     def __enter__(self) -> None:
-        with self._lock:  # also limits the libraries that were loaded since others entered
-            self._limits.enter_context(ThreadpoolController().limit(limits=1, user_api="blas"))
+        with self._lock:
+            pools = _thread_pools(len(sys.modules))
+            if pools is not self._limited:  # libraries were loaded since others entered, or nobody is inside
+                self._limits.enter_context(pools.limit(limits=1, user_api="blas"))
+                self._limited = pools
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
@@ -74,6 +79,17 @@ class _SharedLimit:
             self._inside -= 1
             if not self._inside:
                 self._limits.close()
+                self._limited = None
+
+
+@lru_cache(1)
+def _thread_pools(_modules: int) -> ThreadpoolController:
+    """Return the thread pools of the libraries that are loaded.
+
+    Looking for them takes some ten milliseconds, and some models have thousands of bodies. Libraries come with modules
+    that are imported: as long as their number stays, these are all.
+    """
+    return ThreadpoolController()
 
 
 _ONE_BLAS_THREAD = _SharedLimit()

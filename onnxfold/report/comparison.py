@@ -1,6 +1,7 @@
 """A comparison of two models: its report, and thresholds that it is held against in pipelines."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +38,8 @@ def samples_needed(proportion: float, failures: float) -> int | None:
         high *= 2
         if high > _MOST_SAMPLES or failures >= 1.0 - proportion:
             return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if proves(middle) else (middle, high)
-    return high
+    doubted = high // 2
+    return doubted + 1 + bisect_left(range(doubted + 1, high + 1), True, key=proves)
 
 
 def _too_few(output: Fidelity, agreement: float, least: float) -> str:

@@ -248,20 +248,14 @@ class FoldReport(FoldRun):
             for (cluster, repair), count in counts.items()
         ]
 
-    def _macs(self) -> str | None:
-        before, after = self.before.macs, self.after.macs
-        if before is None or after is None:
-            return None
-        return f"{self.before.macs_title} {before:,} -> {after:,}" + (
-            f" ({1 - after / before:.1%} removed)" if before else ""
-        )
-
     def __str__(self) -> str:
+        macs, left = self.before.macs, self.after.macs
+        removed = f" ({1 - left / macs:.1%} removed)" if macs and left is not None else ""
         lines = [
             *([] if self.verdict is None else [str(self.verdict)]),
             f"{self.method}, {self.allocation} allocation, {self.requested}",
             f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
-            *([] if (macs := self._macs()) is None else [macs]),
+            *([] if None in (macs, left) else [f"{self.before.macs_title} {macs:,} -> {left:,}{removed}"]),
             f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
             f"{len(self.refusals)} weight axes left alone",
             *([self.estimate_line] if self.estimate_line else []),

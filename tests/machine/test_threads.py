@@ -71,10 +71,19 @@ def test_sessions_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Session(chain_conv(0))._session.get_session_options().intra_op_num_threads == 1
 
 
-def test_blas_takes_one_thread() -> None:
+def test_loaded_libraries_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by every body of a model; those that came with a module that was imported since are found."""
+    looked = []
+    found = threads.ThreadpoolController
+    monkeypatch.setattr(threads, "ThreadpoolController", lambda: (looked.append(1), found())[1])
+    threads._thread_pools.cache_clear()
+    for _ in range(3):
+        with threads.one_blas_thread():
+            assert {pool.num_threads for pool in found().lib_controllers if pool.user_api == "blas"} == {1}
+    assert len(looked) == 1
+    monkeypatch.setitem(sys.modules, "a_new_module", threads)
     with threads.one_blas_thread():
-        pools = threads.ThreadpoolController().lib_controllers
-        assert {pool.num_threads for pool in pools if pool.user_api == "blas"} == {1}
+        assert len(looked) == 2
 
 
 def test_folds_side_by_side_share_the_limit_of_blas() -> None:
