@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-_PARTS, _WHOLE, _MODELS, _LOCK = "results", "results.parquet", "models", ".lock"
+_MODELS, _LOCK = "models", ".lock"
 #: More than any sweep has.
 _MOST_ROWS = 10_000_000
 
@@ -36,29 +36,18 @@ class SweepFolder:
         if path.exists() and not path.is_dir():
             raise ConfigError(f"'{path}' is a file: give the folder of a sweep")
         self.path = path
-
-    @property
-    def page(self) -> Path:
-        """Where the page is written."""
-        return self.path / "index.html"
-
-    @property
-    def whole(self) -> Path:
-        """The file of all rows."""
-        return self.path / _WHOLE
-
-    @property
-    def models(self) -> Path:
-        """The folder of the folded models."""
-        return self.path / _MODELS
+        self.page = path / "index.html"
+        self.whole = path / "results.parquet"  # all rows
+        self.parts = path / "results"
+        self.models = path / _MODELS
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Make the folder, and let no other sweep write into it; after an error, it goes again if nothing is in it."""
         lock = self.path / _LOCK
         if not lock.exists() and not self.whole.exists():  # then no sweep wrote here
-            check_own((self.path / _PARTS, self.models), lambda _: False, "a sweep")
-        with made_folder(self.path), self._lock_folder(lock), made_folder(self.path / _PARTS), made_folder(self.models):
+            check_own((self.parts, self.models), lambda _: False, "a sweep")
+        with made_folder(self.path), self._lock_folder(lock), made_folder(self.parts), made_folder(self.models):
             yield
 
     @contextmanager
@@ -83,7 +72,7 @@ class SweepFolder:
 
     def add(self, row: Row) -> None:
         """Write the part of a job."""
-        write({self._part(row.key): _parquet([row])})
+        write({self.parts / f"{row.key}.parquet": _parquet([row])})
 
     def compact(self, keep: Iterable[Row] | None = None) -> list[Row]:
         """Write all rows to one file, then remove the parts; return the rows."""
@@ -106,11 +95,8 @@ class SweepFolder:
                     (draft / place).write_bytes(content)
         return f"{_MODELS}/{name}"
 
-    def _part(self, key: str) -> Path:
-        return self.path / _PARTS / f"{key}.parquet"
-
     def _parts(self) -> list[Path]:
-        return sorted((self.path / _PARTS).glob("*.parquet"))
+        return sorted(self.parts.glob("*.parquet"))
 
 
 def newest(rows: Iterable[Row]) -> list[Row]:

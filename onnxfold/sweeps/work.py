@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onnxfold.config import NO_REFINEMENT, FoldConfig
+from onnxfold.config import NO_REFINEMENT
 from onnxfold.folders import folder_of
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
@@ -85,12 +85,11 @@ def _fold_job(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) 
     from onnxfold.api import fold_request
     from onnxfold.sweeps.measures import all_measures
 
-    config = job.config(paths)
-    result = fold_request(paths[MODEL], config, run_on=inputs, measures_latency=False)
+    result = fold_request(paths[MODEL], job.config(paths), run_on=inputs, measures_latency=False)
     columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options, parity=job.parity, seed=job.seed)
     is_folder = folder_of(paths[MODEL]) is not None
     name = job.name + ("" if is_folder else ".onnx")
-    row = replace(_blank(job), status=DONE, command=_command(job, config, result, name), file=name, **columns)
+    row = replace(_blank(job), status=DONE, command=_command(job, result, name), file=name, **columns)
     return Outcome(row, _files(result, name), is_folder)
 
 
@@ -101,7 +100,7 @@ def _files(result: FoldResult, name: str) -> dict[str, bytes]:
         return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def _command(job: Job, config: FoldConfig, result: FoldResult, name: str) -> str:
+def _command(job: Job, result: FoldResult, name: str) -> str:
     """Return the command that makes the model from the files where the sweep was started."""
     files = {role: str(Path(c.root) / c.main) for role, c in job.contents.items() if role in PATHS}
     report = replace(result.report, model=job.model, config={**result.report.config, **files})

@@ -125,12 +125,8 @@ def details(row: Row, folder: Path) -> list[str]:
 
 def row_text(name: str, row: Row) -> str:
     """Return a quantity of a row as text, with the part that is left where there was one before."""
-    quantity = QUANTITIES[name]
-    value, ratio = quantity.value(row), quantity.ratio(row)
-    if value is None:
-        return UNKNOWN
-    text = value_text(name, value)
-    if quantity.kind == "fraction":
+    text, ratio = plain(name, row), QUANTITIES[name].ratio(row)
+    if QUANTITIES[name].kind == "fraction":
         return text + _part_left(name, row)
     return text if ratio is None else f"{text} ({ratio:.2f}x)"
 
@@ -146,7 +142,8 @@ def value_text(name: str, value: float) -> str:
 
 def plain(name: str, row: Row) -> str:
     """Return a quantity of a row as text, without anything beside it."""
-    return row_text(name, row).partition(" (")[0].partition(" of ")[0]
+    value = QUANTITIES[name].value(row)
+    return UNKNOWN if value is None else value_text(name, value)
 
 
 def _part_left(name: str, row: Row) -> str:
