@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import Any, Self
 
 from onnxfold.config.quantities import show_seconds
@@ -167,9 +166,7 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.update(self._task, description=str(self), completed=self._done, total=self._total or None)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._ticker.join()
         if self._bar is not None:

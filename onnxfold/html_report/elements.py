@@ -19,9 +19,7 @@ def element(tag: str, *children: Content, **attributes: str | float) -> Element:
     names = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     # Style sheets and scripts are ours, and nothing in them is escaped.
     shown = str if tag in ("style", "script") else printable
-    made = Element(tag, {key: value if isinstance(value, str) else f"{value:g}" for key, value in names.items()})
-    for key, value in made.attrib.items():
-        made.set(key, printable(value))
+    made = Element(tag, {key: printable(v) if isinstance(v, str) else f"{v:g}" for key, v in names.items()})
     last: Element | None = None
     for child in children:
         if isinstance(child, Element):
