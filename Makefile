@@ -33,7 +33,7 @@ $(VENV)/.dev: $(VENV)/.test
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.test
-	$(PIP) -e ".[bench,report]"
+	$(PIP) -e ".[bench]"
 	touch $@
 
 demo: $(VENV)/.demo

@@ -53,7 +53,6 @@ class BenchOptions(TypedDict, total=False):
 
     port: str | None
     host: str | None
-    cloud: bool
     repeats: int
     warm_up: int
     threads: int
@@ -61,9 +60,7 @@ class BenchOptions(TypedDict, total=False):
     input_shapes: Mapping[str, Sequence[int]] | None
 
 
-@takes_keywords(
-    BenchOptions, port=None, host=None, cloud=False, repeats=100, warm_up=10, threads=1, seed=0, input_shapes=None
-)
+@takes_keywords(BenchOptions, port=None, host=None, repeats=100, warm_up=10, threads=1, seed=0, input_shapes=None)
 def bench(
     models: Sequence[str | Path],
     devices: Sequence[str] = (ALL,),
@@ -84,8 +81,6 @@ def bench(
         Serial port of the one microcontroller among the devices.
     host : str, optional
         Address for ssh of the one board with Linux among the devices.
-    cloud : bool
-        Ask Edge Impulse, too; this sends them the models.
     repeats, warm_up : int
         Inferences in, and before, a measurement.
     threads : int
@@ -127,7 +122,7 @@ def bench(
             checks.text(name, value)
     targets = _targets([checks.path_text("devices", device) for device in checks.entries("devices", devices)])
     _check_boards(targets, port, host)
-    plans = [(planner or partial(plan, port=port, host=host, cloud=options["cloud"]))(target) for target in targets]
+    plans = [(planner or partial(plan, port=port, host=host))(target) for target in targets]
     rows: list[BenchResult] = []
     for number, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
         with tempfile.TemporaryDirectory(prefix="onnxfold-bench-") as folder:
@@ -150,14 +145,11 @@ def measure(
     return rows
 
 
-def plan(
-    device: DeviceProfile | None, *, port: str | None = None, host: str | None = None, cloud: bool = False
-) -> Plan:
+def plan(device: DeviceProfile | None, *, port: str | None = None, host: str | None = None) -> Plan:
     """Choose the means for a device: the board if its port or address is given, else what can stand in for it."""
     if device is None:
         return Plan(None, HostRunner())
     # Tool chains and serial ports are only looked at where they are needed.
-    from onnxfold.edge_bench.runners.cloud_runner import CloudRunner
     from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner
     from onnxfold.edge_bench.runners.qemu_runner import CORE, QemuRunner
     from onnxfold.edge_bench.runners.serial_runner import SerialRunner
@@ -169,8 +161,7 @@ def plan(
         return Plan(device, SerialRunner(port))
     emulators: tuple[Runner, ...] = (QemuRunner(),) if device.emulated_core == CORE else ()
     estimates: tuple[Runner, ...] = (EstimateRunner(),) if device.cycles_per_instruction else ()
-    services: tuple[Runner, ...] = (CloudRunner(),) if cloud else ()
-    return Plan(device, None, (*emulators, *estimates, *services))
+    return Plan(device, None, (*emulators, *estimates))
 
 
 def _measure_on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:

@@ -1,28 +1,19 @@
-"""Charts of benchmark rows: a self-contained HTML page, and a PNG."""
+"""Charts of benchmark rows as a self-contained HTML page."""
 
 import math
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import IO, Any
 
 from onnxfold._version import __version__
 from onnxfold.edge_bench.result import COLUMNS, BenchResult, cells, latency_text, notes
-from onnxfold.errors import ConfigError
 from onnxfold.html_report.elements import Element, breakable, element, page, table
-from onnxfold.printable import shortened
 
 _STYLE = "header, main, footer { max-width: 76rem; } .figures th { white-space: nowrap; }"
 _MEANINGS = {
     "measured-device": "measured on the device",
     "emulated-instructions": "instructions counted in an emulator, which does not model the device's time",
     "estimated-latency": "estimated: counted instructions x assumed cycles per instruction / clock; a range",
-    "cloud-estimate": "estimated by a service",
     "paper-reported": "as published",
 }
-#: On white; each can be told from it.
-COLOURS = {"measured-device": "#1f5fbf", "estimated-latency": "#c27a00", "cloud-estimate": "#8a4fbf"}
-_OTHER = "#566173"
-_LONGEST_LABEL = 60
 _TITLE = "Latency of one inference"
 
 
@@ -33,42 +24,6 @@ def render_html(rows: Sequence[BenchResult]) -> str:
     header = element("header", element("h1", "Benchmark"), key)
     body = header, element("main", *_sections(rows)), element("footer", f"onnxfold {__version__}")
     return page("onnxfold bench", *body, style=_STYLE)
-
-
-def check_png() -> None:
-    """Raise a ConfigError if matplotlib is not installed."""
-    if find_spec("matplotlib") is None:
-        raise ConfigError("a PNG needs matplotlib: pip install matplotlib; --html works without")
-
-
-def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
-    """Draw latencies, or their ranges, as a PNG."""
-    check_png()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    timed = [row for row in rows if _range(row)]
-    if not timed:
-        raise ConfigError("no row has a latency to draw")
-    figure: Any = Figure(figsize=(10, 1.4 + 0.42 * len(timed)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for place, row in enumerate(reversed(timed)):
-        low, high = (1e3 * v for v in _range(row) or ())
-        colour = COLOURS.get(row.method, _OTHER)
-        axes.plot([low, high], [place, place], color=colour, linewidth=3, solid_capstyle="round")
-        if row.latency_s is not None:
-            axes.plot([1e3 * row.latency_s], [place], "o", color=colour, markeredgecolor="white", markersize=9)
-        axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
-    lines = [(f"{row.model}, {row.device}", _method_text(row)) for row in reversed(timed)]
-    labels = ["\n".join(shortened(line, _LONGEST_LABEL) for line in pair) for pair in lines]
-    # A name is no formula, whatever stands between its dollar signs.
-    axes.set_yticks(range(len(timed)), labels, fontsize=8, parse_math=False)
-    axes.set_xscale("log")
-    axes.margins(x=0.25, y=0.6 / len(timed))
-    axes.set_xlabel("ms per inference (logarithmic)")
-    axes.set_title(f"{_TITLE}: median and quartiles, or the range of an estimate", loc="left", fontsize=10)
-    figure.savefig(file, dpi=150, format="png")
 
 
 def _sections(rows: Sequence[BenchResult]) -> list[Element]:

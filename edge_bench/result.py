@@ -11,7 +11,6 @@ METHODS = (
     "measured-device",
     "emulated-instructions",
     "estimated-latency",
-    "cloud-estimate",
     "paper-reported",
 )
 #: What became of a row. Only 'ok' rows have a latency or an instruction count; the others have a reason.

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("onnxfold", "passes", "export", "edge_bench", "integrations")
 _NAMES = re.compile(r"pip install ([^\n]*)")
 #: What no extra holds.
-FURTHER = {"bokeh", "onnxruntime", "tflite-runtime", "edgeimpulse", "tflite-micro"}
+FURTHER = {"bokeh", "onnxruntime", "tflite-runtime", "tflite-micro"}
 
 
 def _extras() -> dict[str, list[str]]:
@@ -37,6 +37,6 @@ def test_all_is_every_extra_of_a_user() -> None:
     extras = _extras()
     (everything,) = extras["all"]
     assert set(re.findall(r"\w+", everything)) - {"onnxfold"} == {
-        "torch", "images", "text", "int8", "report", "firmware", "tflm", "boards", "sweep"
+        "torch", "images", "text", "int8", "firmware", "tflm", "boards", "sweep"
     }  # fmt: skip
     assert "onnxfold[tflite]" in extras["int8"]

@@ -57,7 +57,6 @@ _EXPECTED: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
     "fpu": (f"one of {', '.join(_FPUS)}", _FPUS.__contains__),
     "kind": (f"one of {', '.join(_KINDS)}", _KINDS.__contains__),
     "emulated_core": ("a string", lambda value: isinstance(value, str)),
-    "edge_impulse_device": ("a string", lambda value: isinstance(value, str)),
     "latency_table": (
         "the path of a report of a fold with max_latency, from the profile's folder",
         lambda value: isinstance(value, str),
@@ -136,7 +135,6 @@ class DeviceProfile(BoardMemory, Processor):
     sources: Mapping[str, str]  # where each figure comes from, in words
     aliases: tuple[str, ...] = ()  # other names of the board
     kind: str = MICROCONTROLLER  # whether a model is linked into a firmware, or is a file that a process on Linux runs
-    edge_impulse_device: str = ""  # name of the board in Edge Impulse's list of devices; empty if it has none
     #: Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
     #: table in it is of one network. Empty if there is none.
     latency_table: str = ""

@@ -1,6 +1,5 @@
 """The command ``onnxfold bench``."""
 
-import io
 import json
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import click
 
 from onnxfold.commands import shared
-from onnxfold.errors import ConfigError
 from onnxfold.files import STDOUT, check_outputs, option_outputs, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_table
@@ -24,7 +22,6 @@ from onnxfold.terminal import say, say_table
 )  # fmt: skip
 @click.option("--port", metavar="PORT", help="Serial port of the microcontroller, e.g. /dev/ttyACM0.")
 @click.option("--host", metavar="USER@HOST", help="ssh address of a board with Linux.")
-@click.option("--cloud", is_flag=True, help="Also ask Edge Impulse (EI_API_KEY); this uploads the models.")
 @click.option(
     "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of multi-threaded runtimes."
 )
@@ -36,7 +33,6 @@ from onnxfold.terminal import say, say_table
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--json", "json_path", type=shared.PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
 @click.option("--html", "html_path", type=shared.PATH, metavar="FILE", help="Write a page with charts.")
-@click.option("--png", "png_path", type=shared.PATH, metavar="FILE", help="Write a chart (needs matplotlib).")
 @shared.max_memory()
 @shared.common
 @click.pass_context
@@ -47,7 +43,6 @@ def bench(
     devices: tuple[str, ...],
     json_path: Path | None,
     html_path: Path | None,
-    png_path: Path | None,
     **options: Any,
 ) -> None:
     """Measure or estimate latency, memory and outputs of models on devices.
@@ -56,26 +51,26 @@ def bench(
     emulation or from estimates, or say what to install.
     """
     from onnxfold.edge_bench.bench import bench as run
-    from onnxfold.edge_bench.chart import check_png
+    from onnxfold.edge_bench.chart import render_html
     from onnxfold.edge_bench.result import notes, tables
     from onnxfold.graph.files.model_files import claims_on
-    from onnxfold.inputs.images.png_grid import PNG
 
     shared.set_flags(context, options)
     check_outputs(
         [
             *option_outputs(json_path, "--json", shared.JSON, may_be_stdout=True),
             *option_outputs(html_path, "--html", shared.HTML),
-            *option_outputs(png_path, "--png", PNG),
         ],
         claims_on(models, {f"--device {name}": Path(name) for name in devices if name.endswith(".toml")}),
     )
-    if png_path is not None:
-        check_png()
     options["input_shapes"] = dict(options["input_shapes"])
     with ProgressBar() as tell:
         rows = run(models, devices, progress=tell, **options)
-    contents, undrawn = _contents(rows, json_path, html_path, png_path)
+    contents = {}
+    if json_path is not None and json_path != STDOUT:
+        contents[json_path] = (json.dumps(_results(rows), indent=2) + "\n").encode()
+    if html_path is not None:
+        contents[html_path] = render_html(rows).encode()
     write(contents)  # before anything is printed: nobody may be there to read it
     with shared.json_on_stdout(json_path == STDOUT, partial(_results, rows)):
         for table in tables(rows):
@@ -84,32 +79,9 @@ def bench(
             say(line)
         for path in contents:
             say(shared.wrote(path))
-    if undrawn is not None:
-        raise undrawn
     if not any(row.status in ("ok", "does-not-fit") for row in rows):
         say("nothing could be measured", error=True)
         context.exit(1)
-
-
-def _contents(
-    rows: list[Any], json_path: Path | None, html_path: Path | None, png_path: Path | None
-) -> tuple[dict[Path, bytes], ConfigError | None]:
-    """Return the contents of the output files, and the error of the chart: the rest is written even then."""
-    from onnxfold.edge_bench.chart import render_html, write_png
-
-    contents = {}
-    if json_path is not None and json_path != STDOUT:
-        contents[json_path] = (json.dumps(_results(rows), indent=2) + "\n").encode()
-    if html_path is not None:
-        contents[html_path] = render_html(rows).encode()
-    if png_path is not None:
-        image = io.BytesIO()
-        try:
-            write_png(rows, image)
-        except ConfigError as error:
-            return contents, error
-        contents[png_path] = image.getvalue()
-    return contents, None
 
 
 def _results(rows: list[Any]) -> dict[str, Any]:

@@ -82,11 +82,11 @@ def test_a_profile_needs_no_more_than_memories_and_clock(tmp_path: Path) -> None
     """What estimates and emulation need may be left out."""
     head, sources = NANO.split("[sources]")
     head = head.split("[cycles_per_instruction]")[0]
-    optional = ("kind", "emulated_core", "edge_impulse_device", "cycles_per_instruction", "stack_bytes")
+    optional = ("kind", "emulated_core", "cycles_per_instruction", "stack_bytes")
     lines = [line for line in (head + "[sources]" + sources).splitlines() if not line.startswith(optional)]
     (tmp_path / "plain.toml").write_text("\n".join(lines))
     profile = load_device(tmp_path / "plain.toml")
-    assert (profile.kind, profile.emulated_core, profile.edge_impulse_device) == ("microcontroller", "", "")
+    assert (profile.kind, profile.emulated_core) == ("microcontroller", "")
     assert profile.cycles_per_instruction == {}
     assert profile.stack_bytes == 8192
 

@@ -67,8 +67,8 @@ def test_all_is_this_machine_and_every_board(tmp_path: Path) -> None:
 
 def test_every_stand_in_that_can_gives_its_row(tmp_path: Path) -> None:
     emulator, estimate = Fake("emulator", ram_bytes=7), Fake("estimate")
-    cloud = Fake("cloud", lacking="no key")
-    found = rows_of(tmp_path, Plan(NANO, None, (emulator, estimate, cloud)))
+    other = Fake("other", lacking="no key")
+    found = rows_of(tmp_path, Plan(NANO, None, (emulator, estimate, other)))
     assert [row.runtime for row in found] == ["emulator", "estimate"]
     # Memory that a runner measured stays; else it is what the model takes in TensorFlow Lite Micro.
     assert (found[0].ram_bytes, found[0].flash_bytes) == (7, None)
@@ -117,13 +117,7 @@ def test_the_means_for_each_device() -> None:
     assert type(plan(NANO, **reach).board).__name__ == "SerialRunner"
     assert names(plan(NANO).stand_ins) == ["QemuRunner", "EstimateRunner"]
     assert names(plan(EYE).stand_ins) == ["EstimateRunner"]
-    assert names(plan(EYE, cloud=True).stand_ins) == ["EstimateRunner", "CloudRunner"]
     assert names(plan(replace(EYE, cycles_per_instruction={})).stand_ins) == []
-
-
-def test_nothing_is_sent_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EI_API_KEY", "ei_key")
-    assert not [r for d in (NANO, EYE, JETSON) for r in plan(d).stand_ins if r.name == "cloud"]
 
 
 def test_a_port_is_one_board() -> None:

@@ -1,13 +1,11 @@
-"""Rows in the terminal, in Markdown, as a page and as a picture."""
+"""Rows in the terminal, in Markdown and as a page."""
 
-import io
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from onnxfold.edge_bench import chart
-from onnxfold.edge_bench.chart import render_html, write_png
+from onnxfold.edge_bench.chart import render_html
 from onnxfold.edge_bench.result import (
     COLUMNS,
     METHODS,
@@ -18,7 +16,6 @@ from onnxfold.edge_bench.result import (
     notes,
     tables,
 )
-from onnxfold.errors import ConfigError
 from onnxfold.terminal import say_table
 
 MEASURED = BenchResult(
@@ -105,21 +102,6 @@ def test_the_page_needs_no_other_file() -> None:
 
 def test_a_page_without_latencies() -> None:
     assert "no latency known" in render_html([EMULATED, MISFIT])
-
-
-def test_png() -> None:
-    pytest.importorskip("matplotlib")
-    file = io.BytesIO()
-    write_png(ROWS, file)
-    assert file.getvalue().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match="a latency to draw"):
-        write_png([MISFIT], file)
-
-
-def test_png_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chart, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install matplotlib"):
-        write_png(ROWS, io.BytesIO())
 
 
 def test_rows_are_flat_in_json_and_in_the_order_of_the_documentation() -> None:

@@ -75,7 +75,6 @@ BENCHES = {
     "HTML on the weights by a hard link": ("in.onnx --html hard.html", READ),
     "JSON on the second model's weights": ("in.onnx json.onnx --json w.json", READ),
     "two outputs": ("in.onnx --json r.json --html here/r.json", ENDING),
-    "picture as JPEG": ("in.onnx --png r.jpg", ENDING),
 }
 EXPORTS = {
     "OUT on the model": ("in.onnx in.onnx", READ),

@@ -25,7 +25,6 @@ OUTPUTS = {
     "fold --save-inputs": "fold in.onnx o.onnx --save-inputs {}",
     "bench --json": "bench in.onnx --json {}",
     "bench --html": "bench in.onnx --html {}",
-    "bench --png": "bench in.onnx --png {}",
     "export OUT": "export in.onnx {}",
     "export C array": "export in.onnx {} --format c-array",
     "export --report": "export in.onnx o.tflite --report {}",
@@ -120,7 +119,7 @@ def test_an_exports_report_on_standard_output_is_json_alone(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("line", ["fold in.onnx -", "export in.onnx -", "export in.onnx - --format qemu",
-                                  "bench in.onnx --html -", "bench in.onnx --png -",
+                                  "bench in.onnx --html -",
                                   "fold in.onnx o.onnx --save-inputs -"])  # fmt: skip
 def test_nothing_else_goes_to_standard_output(line: str, folder: Path) -> None:
     before = snapshot(folder)
