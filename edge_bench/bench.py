@@ -11,10 +11,9 @@ from typing import Any, TypedDict, Unpack
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, known_devices, load_device, misfit
 from onnxfold.config import checks
 from onnxfold.config.checks import takes_keywords
-from onnxfold.edge_bench.fit import needs
-from onnxfold.edge_bench.job import BenchJob, Runner, prepare_job
+from onnxfold.edge_bench.job import BenchJob, Runner, needs, prepare_job
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.ssh_runner import HOST, HostRunner
+from onnxfold.edge_bench.runners.linux import HOST, run_here
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 
@@ -26,21 +25,11 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True)
 class Plan:
-    """The means of measuring a device.
+    """The means of measuring a board; of this machine, which measures itself, there are none."""
 
-    Parameters
-    ----------
-    device : DeviceProfile or None
-        None is this machine.
-    board : Runner or None
-        Reaches the board itself; then no stand-in is run.
-    stand_ins : tuple of Runner
-        Emulate or estimate an absent board; all that can run are run.
-    """
-
-    device: DeviceProfile | None
-    board: Runner | None
-    stand_ins: tuple[Runner, ...] = ()
+    device: DeviceProfile | None  # None is this machine
+    board: Runner | None = None  # reaches the board itself; then no stand-in is run
+    stand_ins: tuple[Runner, ...] = ()  # emulate or estimate an absent board; all that can run are run
 
     @property
     def name(self) -> str:
@@ -109,14 +98,14 @@ def bench(
     if isinstance(models, str | bytes | PathLike):
         raise OptionTypeError("models is a list of paths, not one path: give [path]")
     paths = [checks.path("model", model) for model in models]
+    port, host, shapes = options["port"], options["host"], options["input_shapes"]
     effort: dict[str, Any] = {
         "repeats": checks.whole("repeats", options["repeats"], least=1, most=_MOST_REPEATS),
         "warm_up": checks.whole("warm_up", options["warm_up"], least=0, most=_MOST_REPEATS),
         "threads": checks.whole("threads", options["threads"], least=1, most=_MOST_THREADS),
+        "seed": checks.seed(options["seed"]),
+        "input_shapes": checks.shapes("input_shapes", {} if shapes is None else shapes),
     }
-    seed, port, host = checks.seed(options["seed"]), options["port"], options["host"]
-    shapes = options["input_shapes"]
-    input_shapes = checks.shapes("input_shapes", {} if shapes is None else shapes)
     for name, value in (("port", port), ("host", host)):
         if value is not None:
             checks.text(name, value)
@@ -126,7 +115,7 @@ def bench(
     rows: list[BenchResult] = []
     for number, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
         with tempfile.TemporaryDirectory(prefix="onnxfold-bench-") as folder:
-            job = prepare_job(path, Path(folder), input_shapes=input_shapes, seed=seed, name=name, **effort)
+            job = prepare_job(path, Path(folder), name=name, **effort)
             rows += measure(job, plans, progress, done=number * len(plans), total=len(paths) * len(plans))
     return rows
 
@@ -139,21 +128,22 @@ def measure(
     need: MemoryNeed | None = None
     for number, planned in enumerate(plans):
         progress(f"{job.name} on {planned.name}", done + number, total or len(plans))
-        if need is None and planned.device is not None:
-            need = needs(job)
-        rows += _measure_on_device(job, planned, need if planned.device is not None else None)
+        if planned.device is None:
+            rows += run_here(job)
+        else:
+            need = need or needs(job)
+            rows += [_add_memory(row, need, planned.device) for row in _measure(job, planned, planned.device, need)]
     return rows
 
 
 def plan(device: DeviceProfile | None, *, port: str | None = None, host: str | None = None) -> Plan:
     """Choose the means for a device: the board if its port or address is given, else what can stand in for it."""
     if device is None:
-        return Plan(None, HostRunner())
+        return Plan(None)
     # Tool chains and serial ports are only looked at where they are needed.
-    from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner
-    from onnxfold.edge_bench.runners.qemu_runner import CORE, QemuRunner
+    from onnxfold.edge_bench.runners.linux import SshRunner
+    from onnxfold.edge_bench.runners.qemu_runner import CORE, EstimateRunner, QemuRunner
     from onnxfold.edge_bench.runners.serial_runner import SerialRunner
-    from onnxfold.edge_bench.runners.ssh_runner import SshRunner
 
     if device.kind == "linux" and host:
         return Plan(device, SshRunner(host))
@@ -164,46 +154,28 @@ def plan(device: DeviceProfile | None, *, port: str | None = None, host: str | N
     return Plan(device, None, (*emulators, *estimates))
 
 
-def _measure_on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
-    device = planned.device
+def _measure(job: BenchJob, planned: Plan, device: DeviceProfile, need: MemoryNeed) -> list[BenchResult]:
+    row = partial(BenchResult, model=job.name, device=device.name)
     if planned.board is not None:
         lacking = planned.board.missing()
         if lacking:
-            return [_row(job, planned, need, status="unavailable", reason=lacking, method="measured-device")]
-        return [_add_memory(row, need, device) for row in planned.board.run(job, device)]
-    reason = misfit(need, device) if need is not None and device is not None else ""
+            return [row(status="unavailable", reason=lacking, method="measured-device")]
+        return planned.board.run(job, device)
+    reason = misfit(need, device)
     if reason:
-        return [_row(job, planned, need, status="does-not-fit", reason=reason)]
-    rows, lacking_all = [], []
-    for runner in planned.stand_ins:
-        lacking = runner.missing()
-        if lacking:
-            lacking_all.append(lacking)
-        else:
-            rows += [_add_memory(row, need, device) for row in runner.run(job, device)]
-    if rows:
-        return rows
-    option = "--host user@board" if device is not None and device.kind == "linux" else "--port, e.g. /dev/ttyACM0"
-    reason = "; or ".join([f"no board: plug it in and give {option}", *dict.fromkeys(lacking_all)])
-    return [_row(job, planned, need, status="unavailable", reason=reason)]
+        return [row(status="does-not-fit", reason=reason, method="estimated-latency")]
+    lacks = [runner.missing() for runner in planned.stand_ins]
+    able = [runner for runner, lack in zip(planned.stand_ins, lacks, strict=True) if not lack]
+    if able:
+        return [result for runner in able for result in runner.run(job, device)]
+    option = "--host user@board" if device.kind == "linux" else "--port, e.g. /dev/ttyACM0"
+    reason = "; or ".join([f"no board: plug it in and give {option}", *dict.fromkeys(lacks)])
+    return [row(status="unavailable", reason=reason, method="estimated-latency")]
 
 
-def _row(
-    job: BenchJob,
-    planned: Plan,
-    need: MemoryNeed | None,
-    *,
-    status: str,
-    reason: str,
-    method: str = "estimated-latency",
-) -> BenchResult:
-    row = BenchResult(model=job.name, device=planned.name, method=method, status=status, reason=reason)
-    return _add_memory(row, need, planned.device)
-
-
-def _add_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfile | None) -> BenchResult:
+def _add_memory(row: BenchResult, need: MemoryNeed, device: DeviceProfile) -> BenchResult:
     """Add what the model takes where a runner says nothing of memory."""
-    if need is None or device is None or row.ram_bytes is not None or row.flash_bytes is not None:
+    if row.ram_bytes is not None or row.flash_bytes is not None:
         return row
     if device.kind == "linux":  # the arena of a microcontroller is not the memory of a process
         return replace(row, flash_bytes=need.model_bytes, memory="RAM: only when measured; flash: the model's file")

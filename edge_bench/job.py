@@ -1,21 +1,39 @@
-"""A benchmark job: a model with fixed shapes, its inputs, the expected outputs, and its file for TFLite."""
+"""A benchmark job: a model with fixed shapes, its inputs, the expected outputs, its file for TFLite, and its memory.
 
+The arena in TensorFlow Lite Micro is also allocated on this machine. Pointers here have 64 bits, on the boards 32: the
+tables of the interpreter (the arena's tail) are larger than on a board, the activations (its head) the same. So the
+total is an upper bound for the same kernels; kernels that a vendor optimised (CMSIS-NN, ESP-NN) may take scratch memory
+that the reference kernels do not.
+"""
+
+import re
+import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from onnxfold.budget.devices import DeviceProfile
+from onnxfold.budget.devices import DeviceProfile, MemoryNeed
 from onnxfold.edge_bench.result import BenchResult
+from onnxfold.errors import ExportError
 from onnxfold.export.api import open_model
+from onnxfold.export.firmware.need import counted_need
+from onnxfold.export.firmware.tflm_model import read_tflite
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import from_layout, reference_inputs, run_reference, to_layout
 from onnxfold.export.tflite.convert import Port, convert, fix_to_one_sample
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.tensors import Array
+from onnxfold.machine.python import python
+
+INSTALL = "pip install tflite-micro"
+_TIMEOUT_S = 120.0
+_ALLOCATED = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +54,11 @@ class BenchJob:
 class Runner(Protocol):
     """A means to measure."""
 
-    @property
-    def name(self) -> str:
-        """Short name."""
-
     def missing(self) -> str:
         """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
 
-    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Measure a job; what goes wrong with a board or a tool is a row, never an exception."""
-
-
-#: Inputs that outputs are compared on.
-SAMPLES = 20
 
 
 def prepare_job(
@@ -57,25 +67,11 @@ def prepare_job(
     inputs: Sequence[Mapping[str, Array]] | None = None,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
-    samples: int = SAMPLES,
+    samples: int = 20,
     seed: int = 0,
     **fields: Any,
 ) -> BenchJob:
-    """Write a model for inferences of one sample, and compute what it should give.
-
-    Parameters
-    ----------
-    model, work : path
-        The model, and a folder for the files of the job.
-    inputs : sequence of mapping, optional
-        Inputs of one inference each.
-    input_shapes : mapping, optional
-        Sizes of free dimensions of inputs.
-    samples, seed : int
-        Number and seed of the inputs that are generated where none are passed.
-    **fields
-        Further fields of the job.
-    """
+    """Write a model for inferences of one sample, and compute what it should give for inputs, or for generated ones."""
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
     path = work / "model.onnx"
@@ -93,9 +89,8 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
     Outputs may have any shape of the same size; what is not finite on one side only differs infinitely.
     """
     worst = 0.0
-    for place in range(len(reference[0]) if reference else 0):
-        a = np.concatenate([np.asarray(r[place], np.float64).reshape(-1) for r in reference])
-        b = np.concatenate([np.asarray(o[place], np.float64).reshape(-1) for o in outputs])
+    for expected, got in zip(zip(*reference, strict=True), zip(*outputs, strict=True), strict=True):
+        a, b = (np.concatenate([np.asarray(v, np.float64).reshape(-1) for v in side]) for side in (expected, got))
         finite = np.isfinite(a)
         if a.shape != b.shape or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
             return float("inf")
@@ -107,6 +102,13 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
     return worst
 
 
+def deviation(error: float, tolerance: float) -> str:
+    """Return why outputs are not onnxruntime's, '' if they are within the tolerance."""
+    if error <= tolerance:
+        return ""
+    return f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {tolerance:g}"
+
+
 @dataclass(frozen=True)
 class TFLiteFile:
     """A written file."""
@@ -114,7 +116,6 @@ class TFLiteFile:
     path: Path
     inputs: tuple[Port, ...]  # what it reads and gives, in its order
     outputs: tuple[Port, ...]
-    operators: tuple[str, ...]  # TFLite's names of the kinds of operators in it
 
     def feeds(self, job: BenchJob) -> list[list[Array]]:
         """Return the job's inputs in the order and layout of the file."""
@@ -132,4 +133,49 @@ def write_tflite(job: BenchJob) -> TFLiteFile:
     converted = convert(view)
     path = job.work / "model.tflite"
     path.write_bytes(converted.to_bytes(view.graph.name))
-    return TFLiteFile(path, converted.inputs, converted.outputs, tuple(converted.operators))
+    return TFLiteFile(path, converted.inputs, converted.outputs)
+
+
+class Arena(NamedTuple):
+    """Bytes of an arena."""
+
+    head: int  # activations and scratch memory; tables that stay
+    tail: int
+
+
+def needs(job: BenchJob) -> MemoryNeed:
+    """Return the memory of a model in TensorFlow Lite Micro; figures not to be had there are counted on the ONNX graph.
+
+    The arena is also allocated on this machine, where that is possible; a larger one than planned counts.
+    """
+    try:
+        file = write_tflite(job)
+        need = read_tflite(file.path).need
+    except ExportError as error:
+        return counted_need(load(job.onnx), str(error))
+    arena = measure_arena(file.path, len(file.inputs), need.arena_bytes or 0)
+    if isinstance(arena, str):
+        return replace(need, basis=f"{need.basis}; not allocated here: {arena}")
+    return replace(
+        need,
+        activation_bytes=max(need.activation_bytes or 0, arena.head),
+        table_bytes=max(need.table_bytes, arena.tail),
+        basis=f"{need.basis}; on this machine the arena takes {sum(arena):,} bytes",
+    )
+
+
+def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | str:
+    """Allocate a model's arena; return in words what stands against it."""
+    if find_spec("tflite_micro") is None:
+        return f"tflite-micro is not installed: {INSTALL}"
+    script = str(resources.files("onnxfold.edge_bench.boards").joinpath("arena_script.py"))
+    command = python(script, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"tflite-micro did not finish within {_TIMEOUT_S:g} s"
+    sizes = {part: int(size) for part, size in _ALLOCATED.findall(done.stderr)}
+    if done.returncode or len(sizes) < 2:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return f"tflite-micro does not run the model: {lines[-1][:200]}"
+    return Arena(**sizes)

@@ -7,114 +7,57 @@ from typing import Any
 from onnxfold.terminal import Table
 
 #: How a latency was obtained; every row carries one of these, and tables print it.
-METHODS = (
-    "measured-device",
-    "emulated-instructions",
-    "estimated-latency",
-    "paper-reported",
-)
+METHODS = ("measured-device", "emulated-instructions", "estimated-latency", "paper-reported")
 #: What became of a row. Only 'ok' rows have a latency or an instruction count; the others have a reason.
 STATUSES = ("ok", "does-not-fit", "unavailable", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
-    """The subject of a row, how its figures were obtained, and what became of it.
+    """The subject of a row, how its figures were obtained, and what became of it."""
 
-    Parameters
-    ----------
-    model, device : str
-        File name of the model; name of the device profile, or 'host'.
-    method : str
-        One of :data:`METHODS`: how latency or instruction count were obtained.
-    status : str
-        One of :data:`STATUSES`.
-    reason : str
-        Why there is no latency, and what to do about it; one line.
-    """
-
-    model: str
-    device: str
-    method: str
-    status: str = "ok"
-    reason: str = ""
+    model: str  # name of the model's file
+    device: str  # name of the profile, or 'host'
+    method: str  # one of METHODS
+    status: str = "ok"  # one of STATUSES
+    reason: str = ""  # why there is no latency, and what to do about it; one line
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a model was run.
+    """How a model was run."""
 
-    Parameters
-    ----------
-    runtime : str
-        Inference runtime and its version.
-    threads : int
-        Threads of the runtime.
-    clock_hz : int, optional
-        Clock of the processor while it was measured, or that an estimate is for.
-    toolchain, flags : str
-        Compiler and version, and its flags, where code was compiled.
-    warm_up, repeats : int
-        Inferences before, and in, the measurement.
-    """
-
-    runtime: str = ""
+    runtime: str = ""  # inference runtime and its version
     threads: int = 1
-    clock_hz: int | None = None
-    toolchain: str = ""
+    clock_hz: int | None = None  # of the processor while it was measured, or that an estimate is for
+    toolchain: str = ""  # compiler and version, and its flags, where code was compiled
     flags: str = ""
-    warm_up: int = 0
+    warm_up: int = 0  # inferences before, and in, the measurement
     repeats: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Time and memory that a model takes.
+    """Time and memory that a model takes."""
 
-    Parameters
-    ----------
-    latency_s : float, optional
-        Median seconds per inference.
-    latency_low_s, latency_high_s : float, optional
-        Quartiles of a measurement, ends of the range of an estimate.
-    instructions : int, optional
-        Instructions per inference, where they were counted.
-    ram_bytes, flash_bytes : int, optional
-        What the model takes; `memory` says how this was obtained.
-    memory : str
-        How the bytes were obtained, in words: 'TFLM arena on the host (upper bound)', 'ELF sections' and so on.
-    """
-
-    latency_s: float | None = None
-    latency_low_s: float | None = None
+    latency_s: float | None = None  # median, per inference
+    latency_low_s: float | None = None  # quartiles of a measurement, ends of the range of an estimate
     latency_high_s: float | None = None
-    instructions: int | None = None
+    instructions: int | None = None  # per inference, where they were counted
     ram_bytes: int | None = None
     flash_bytes: int | None = None
-    memory: str = ""
+    memory: str = ""  # how the bytes were obtained, in words
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult(Figures, Setup, BenchRow):  # fields in JSON are in the order of the last class first
-    """A model on a device.
+    """A model on a device."""
 
-    Parameters
-    ----------
-    max_relative_error : float, optional
-        Largest difference to onnxruntime over the largest reference value; None where outputs were not compared.
-    compared_inputs : int
-        Number of inputs that outputs were compared on.
-    basis : str
-        What a latency rests on, in words: 'measured', instruction counts and range of cycles per instruction, and so
-        on.
-    details : mapping
-        Everything else, as plain values.
-    """
-
+    #: Largest difference to onnxruntime over the largest reference value; None where outputs were not compared.
     max_relative_error: float | None = None
     compared_inputs: int = 0
-    basis: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    basis: str = ""  # what a latency rests on, in words
+    details: Mapping[str, Any] = field(default_factory=dict)  # everything else, as plain values
 
     def __post_init__(self) -> None:
         if self.method not in METHODS or self.status not in STATUSES:
@@ -130,7 +73,6 @@ class BenchResult(Figures, Setup, BenchRow):  # fields in JSON are in the order 
 COLUMNS = ("model", "device", "how", "runtime", "latency", "instr.", "RAM", "flash", "error")
 _LEFT = ("model", "device", "how", "runtime")
 _NARROW = ("device", "instr.", "RAM", "flash", "error")
-_STATUS = {"does-not-fit": "does not fit", "unavailable": "unavailable", "failed": "failed"}
 
 
 def cells(row: BenchResult) -> tuple[str, ...]:
@@ -145,14 +87,11 @@ def cells(row: BenchResult) -> tuple[str, ...]:
 def latency_text(row: BenchResult) -> str:
     """Return a latency with its range, or what became of the row."""
     if row.status != "ok":
-        return _STATUS[row.status]
+        return row.status.replace("-", " ")
+    ends = [_ms(end) for end in (row.latency_low_s, row.latency_high_s) if end is not None]
     if row.latency_s is None:
-        if row.latency_low_s is None or row.latency_high_s is None:
-            return ""
-        return f"{_ms(row.latency_low_s)} to {_ms(row.latency_high_s)} ms"
-    if row.latency_low_s is None or row.latency_high_s is None:
-        return f"{_ms(row.latency_s)} ms"
-    return f"{_ms(row.latency_s)} ms ({_ms(row.latency_low_s)}-{_ms(row.latency_high_s)})"
+        return f"{' to '.join(ends)} ms" if ends else ""
+    return f"{_ms(row.latency_s)} ms ({'-'.join(ends)})" if ends else f"{_ms(row.latency_s)} ms"
 
 
 def bytes_text(count: int | None) -> str:

@@ -8,9 +8,8 @@ import numpy as np
 
 import onnxfold
 from benchmarks.edge.results import Emulated, Variant
-from onnxfold.edge_bench.boards.dut_job import answers
-from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulate_firmware
-from onnxfold.edge_bench.boards.qemu_build import build
+from onnxfold.edge_bench.boards.dut import answers
+from onnxfold.edge_bench.boards.qemu import INSTRUCTIONS_PER_TICK, build, emulate_firmware
 from onnxfold.edge_bench.job import prepare_job, relative_error
 from onnxfold.errors import NothingToFoldError
 from onnxfold.export.firmware.project import write_project

@@ -1,4 +1,4 @@
-"""The host's side of MLPerf Tiny's protocol for a device under test, over any stream of bytes.
+"""The host's side of MLPerf Tiny's protocol for a device under test, over any stream of bytes, and a job on one.
 
 Commands end in '%', replies in a line "m-ready"; lines "e-[...]" are errors. The conventions are those of the runner in
 https://github.com/mlcommons/tiny (benchmark/runner, benchmark/api). Lines that begin with "x-" are additions of
@@ -15,7 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
+from onnxfold.edge_bench.job import BenchJob, relative_error
 from onnxfold.errors import OnnxFoldError
+from onnxfold.graph.files.load import load
+from onnxfold.graph.tensors import Array
 
 READY = "m-ready"
 #: Bytes of input per command: MLPerf Tiny's runner sends as many, commands have room for 80 characters.
@@ -26,10 +31,22 @@ _REPLY_BYTES = 1 << 24
 _QUIET_S = 0.1
 #: The time for one attempt to get an answer from a board that may still be starting.
 _ATTEMPT_S = 1.0
+#: Outputs of a device may differ from onnxruntime's by this much of the largest one: the order of float32 sums.
+TOLERANCE = 1e-5
+#: Inputs that are always sent, however long that takes.
+_FEWEST = 3
 
 
 class DeviceError(OnnxFoldError):
     """A board cannot be reached, or does not answer as it should."""
+
+
+class _SilentError(DeviceError):
+    """No end of a reply in time."""
+
+
+class _GarbledError(DeviceError):
+    """An answer that is not text."""
 
 
 class ByteStream(Protocol):
@@ -96,54 +113,51 @@ class Dut:
         while True:
             attempt_s = min(_ATTEMPT_S, max(deadline - self._clock(), 0.01))
             try:
-                for line in self._exchange("name", attempt_s):
-                    match = re.fullmatch(r"m-name-dut-\[(.*)\]", line)
-                    if match:
-                        self._drain()
-                        return match[1]
+                names = _matches(r"m-name-dut-\[(.*)\]", self._exchange("name", attempt_s, f"within {timeout_s:g} s"))
+                if names:
+                    self._drain()
+                    return names[0][1]
                 heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
-            except _Garbled as error:
-                heard = error.device_error(self._where, timeout_s)
-            except _Silent as error:
+            except _GarbledError as error:
+                heard = error
+            except _SilentError as error:
                 # What came before says more than that nothing came in an attempt that the deadline cut short.
                 if heard is None or attempt_s == _ATTEMPT_S:
-                    heard = error.device_error(self._where, timeout_s)
+                    heard = error
             if heard is not None and self._clock() >= deadline:
                 raise heard
 
     def command(self, text: str, timeout_s: float | None = None) -> list[str]:
         """Send a command and return the lines of the reply, without its end."""
         seconds = self._timeout_s if timeout_s is None else timeout_s
-        try:
-            lines = self._exchange(text, seconds)
-        except (_Silent, _Garbled) as error:
-            raise error.device_error(self._where, seconds, text) from None
+        lines = self._exchange(text, seconds, f"to '{_short(text)}' within {seconds:g} s")
         errors = [line for line in lines if line.startswith("e-[")]
         if errors:
             raise DeviceError(f"{self._where} answers to '{_short(text)}': {errors[0][3:].removesuffix(']')}")
         return lines
 
+    def _addition(self, text: str) -> list[str]:
+        """Return the reply to a command of onnxfold's firmware; none from firmware that does not know it."""
+        try:
+            return self.command(text)
+        except DeviceError as error:
+            if "Unknown command" in str(error):
+                return []
+            raise
+
     def profile(self) -> dict[str, str]:
         """Return the board's description of itself: 'profile' and 'model'."""
-        matches = (re.fullmatch(r"m-(profile|model)-\[(.*)\]", line) for line in self.command("profile"))
-        return {m[1]: m[2] for m in matches if m}
+        return {m[1]: m[2] for m in _matches(r"m-(profile|model)-\[(.*)\]", self.command("profile"))}
 
     def signature(self) -> Signature:
         """Return inputs and outputs; an empty signature from firmware that does not know the command."""
-        try:
-            lines = self.command("signature")
-        except DeviceError as error:
-            if "Unknown command" in str(error):
-                return Signature()
-            raise
+        lines = self._addition("signature")
         tensors: dict[str, list[DutTensor]] = defaultdict(list)
-        for line in lines:
-            match = re.fullmatch(r"x-(input|output)-\[(\w+),([\dx]*),([\d ]*),(.*)\]", line)
-            if match:
-                shape, axes = (tuple(map(int, re.findall(r"\d+", text))) for text in (match[3], match[4]))
-                tensors[match[1]].append(DutTensor(match[5], match[2], shape, axes))
-        runtime = next((m[1] for line in lines if (m := re.fullmatch(r"x-runtime-\[(.*)\]", line))), "")
-        return Signature(tuple(tensors["input"]), tuple(tensors["output"]), runtime)
+        for m in _matches(r"x-(input|output)-\[(\w+),([\dx]*),([\d ]*),(.*)\]", lines):
+            shape, axes = (tuple(map(int, re.findall(r"\d+", text))) for text in (m[3], m[4]))
+            tensors[m[1]].append(DutTensor(m[5], m[2], shape, axes))
+        runtimes = [m[1] for m in _matches(r"x-runtime-\[(.*)\]", lines)]
+        return Signature(tuple(tensors["input"]), tuple(tensors["output"]), *runtimes[:1])
 
     def load(self, data: bytes) -> None:
         """Load the input."""
@@ -159,69 +173,74 @@ class Dut:
     def infer(self, iterations: int, warm_up: int, timeout_s: float) -> Inference:
         """Run inferences on the input that was loaded."""
         lines = self.command(f"infer {iterations} {warm_up}", timeout_s)
-        laps = [int(m[1]) for line in lines if (m := re.fullmatch(r"m-lap-us-(\d+)", line))]
-        results = next((m[1] for line in lines if (m := re.fullmatch(r"m-results-\[(.*)\]", line))), None)
-        if len(laps) != 2 or results is None:
+        laps = [int(m[1]) for m in _matches(r"m-lap-us-(\d+)", lines)]
+        results = [m[1] for m in _matches(r"m-results-\[(.*)\]", lines)]
+        if len(laps) != 2 or not results:
             raise DeviceError(f"{self._where} ran 'infer' without two time stamps and results: the answer is garbled")
         try:
-            values = tuple(float(v) for v in results.split(",") if v.strip())
+            values = tuple(float(v) for v in results[0].split(",") if v.strip())
         except ValueError:
-            raise DeviceError(f"{self._where} sent results that are not numbers: '{_short(results)}'") from None
+            raise DeviceError(f"{self._where} sent results that are not numbers: '{_short(results[0])}'") from None
         # Time stamps are 32-bit numbers on most boards: they may wrap in between.
         return Inference(values, (laps[1] - laps[0]) % (1 << 32), _numbers(lines, "x-").get("ticks"))
 
     def memory(self) -> dict[str, int]:
         """Return bytes by 'activations', 'static', 'stack' and 'flash'; unknown ones are missing."""
-        try:
-            return _numbers(self.command("memory"), "x-mem-")
-        except DeviceError as error:
-            if "Unknown command" in str(error):
-                return {}
-            raise
+        return _numbers(self._addition("memory"), "x-mem-")
 
     def operators(self) -> list[tuple[str, int]]:
         """Return operator and ticks of every node in the last infer; of firmware built with MODEL_OP_TICKS."""
-        matches = (re.fullmatch(r"x-op-\[\d+,(\w+),(\d+)\]", line) for line in self.command("operators"))
-        return [(m[1], int(m[2])) for m in matches if m]
+        return [(m[1], int(m[2])) for m in _matches(r"x-op-\[\d+,(\w+),(\d+)\]", self.command("operators"))]
 
     def close(self) -> None:
         """Give the connection back."""
         self._stream.close()
 
-    def _exchange(self, text: str, seconds: float) -> list[str]:
-        """Send a command, and read lines up to the one that ends the reply."""
+    def _exchange(self, text: str, seconds: float, limit: str) -> list[str]:
+        """Send a command, and read lines up to the one that ends the reply; `limit` is for the error, in words."""
         deadline = self._clock() + seconds
         try:
             # A deadline that is near does not make a board that takes no bytes of one that is only slow.
             self._stream.write(f"{text}%".encode(), max(seconds, _ATTEMPT_S))
-            return self._read(deadline)
+            return self._read(deadline, limit)
         except OSError as error:
             raise DeviceError(f"{self._where} is gone ({_reason(error)}): check cable and power") from None
 
-    def _read(self, deadline: float) -> list[str]:
+    def _read(self, deadline: float, limit: str) -> list[str]:
         lines: list[str] = []
-        pending = bytearray()
-        size = 0
+        pending, size = b"", 0
         while True:
             left = deadline - self._clock()
             chunk = self._stream.read(left) if left > 0 else b""
             if not chunk:
                 if self._clock() < deadline:
                     continue
-                raise _Silent(lines, bytes(pending))
+                raise self._silence(lines, pending, limit)
             size += len(chunk)
             if size > _REPLY_BYTES:
-                raise _Garbled(bytes(pending))
-            pending += chunk
-            *complete, tail = pending.split(b"\n")
-            pending = bytearray(tail)
+                raise self._garble(pending)
+            *complete, pending = (pending + chunk).split(b"\n")
             for raw in complete:
                 line = raw.replace(b"\r", b"").replace(b"\0", b"")
                 if any(byte < 32 or byte > 126 for byte in line):
-                    raise _Garbled(bytes(line))
+                    raise self._garble(line)
                 if line == READY.encode():
                     return lines
                 lines.append(line.decode("ascii"))
+
+    def _silence(self, lines: Sequence[str], rest: bytes, limit: str) -> DeviceError:
+        if not lines and not rest:
+            return _SilentError(f"{self._where} did not answer {limit}: check that its firmware runs")
+        if any(byte > 126 for byte in rest):
+            return self._garble(rest)
+        last = (rest.decode("ascii", "replace") or lines[-1]).strip()
+        return _SilentError(
+            f"{self._where} did not finish its answer {limit}, it stopped after '{_short(last)}': reset it"
+        )
+
+    def _garble(self, data: bytes) -> DeviceError:
+        said = data[:16].hex(" ")
+        return _GarbledError(f"{self._where} answers with bytes that are not text ({said}): check the baud rate")
 
     def _drain(self) -> None:
         """Read what still comes of answers to earlier attempts, for a bounded time."""
@@ -230,43 +249,12 @@ class Dut:
             pass
 
 
-class _Silent(Exception):  # noqa: N818  # turned into a DeviceError where the command is known
-    """No end of a reply in time."""
-
-    def __init__(self, lines: Sequence[str], rest: bytes) -> None:
-        super().__init__()
-        self._lines, self._rest = lines, rest
-
-    def device_error(self, address: str, seconds: float, text: str = "") -> DeviceError:
-        """Return the error for the user."""
-        to = f" to '{_short(text)}'" if text else ""
-        if not self._lines and not self._rest:
-            return DeviceError(f"{address} did not answer{to} within {seconds:g} s: check that its firmware runs")
-        if any(byte > 126 for byte in self._rest):
-            return _Garbled(self._rest).device_error(address, seconds)
-        last = (self._rest.decode("ascii", "replace") or (self._lines[-1] if self._lines else "")).strip()
-        return DeviceError(
-            f"{address} did not finish its answer{to} within {seconds:g} s, it stopped after '{_short(last)}': reset it"
-        )
-
-
-class _Garbled(Exception):  # noqa: N818
-    """An answer that is not text."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self._data = data
-
-    def device_error(self, address: str, seconds: float, text: str = "") -> DeviceError:
-        """Return the error for the user."""
-        return DeviceError(
-            f"{address} answers with bytes that are not text ({self._data[:16].hex(' ')}): check the baud rate"
-        )
+def _matches(pattern: str, lines: Sequence[str]) -> list[re.Match[str]]:
+    return [m for line in lines if (m := re.fullmatch(pattern, line))]
 
 
 def _numbers(lines: Sequence[str], prefix: str) -> dict[str, int]:
-    matches = (re.fullmatch(rf"{re.escape(prefix)}([a-z][a-z-]*)-(\d+)", line) for line in lines)
-    return {m[1]: int(m[2]) for m in matches if m}
+    return {m[1]: int(m[2]) for m in _matches(rf"{prefix}([a-z][a-z-]*)-(\d+)", lines)}
 
 
 def _short(text: str) -> str:
@@ -275,3 +263,80 @@ def _short(text: str) -> str:
 
 def _reason(error: OSError) -> str:
     return " ".join(str(error.strerror or error).split())[:120] or type(error).__name__
+
+
+@dataclass(frozen=True)
+class DeviceOutputs:
+    """Outputs of a device for the first inputs of a job."""
+
+    outputs: list[list[Array]]  # in the order of inputs and of the model's outputs
+    inferences: list[Inference]  # one per input, with its times
+
+    def error(self, job: BenchJob) -> float:
+        """Return the largest difference to the references over the largest reference value."""
+        return relative_error(job.reference[: len(self.outputs)], self.outputs)
+
+
+def answers(
+    dut: Dut,
+    job: BenchJob,
+    signature: Signature,
+    timeout_s: float,
+    *,
+    budget_s: float = 120.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> DeviceOutputs:
+    """Run inputs of a job once each, until the time is up: large inputs take long on a serial line."""
+    names = load(job.onnx).input_names
+    outputs: list[list[Array]] = []
+    inferences: list[Inference] = []
+    deadline = clock() + budget_s
+    for feeds, reference in zip(job.inputs, job.reference, strict=True):
+        if len(outputs) >= _FEWEST and clock() > deadline:
+            break
+        load_input(dut, [np.asarray(feeds[n]) for n in names], signature)
+        inferences.append(dut.infer(1, 0, timeout_s))
+        outputs.append(_split(inferences[-1].results, reference, signature.outputs))
+    return DeviceOutputs(outputs, inferences)
+
+
+def load_input(dut: Dut, values: Sequence[Array], signature: Signature) -> None:
+    """Load the inputs of one inference, in the order of the model."""
+    tensors = signature.inputs or tuple(_plain(v) for v in values)
+    if len(tensors) != len(values):
+        raise DeviceError(_other_model(f"{len(tensors)} inputs", f"{len(values)}"))
+    dut.load(b"".join(_bytes(v, t) for v, t in zip(values, tensors, strict=True)))
+
+
+def _bytes(values: Array, tensor: DutTensor) -> bytes:
+    placed = values.transpose(tensor.axes) if len(tensor.axes) == values.ndim else values
+    if placed.shape != tensor.shape:
+        raise DeviceError(_other_model(f"input '{tensor.name}' of shape {tensor.shape}", f"{placed.shape}"))
+    if placed.dtype.kind == "f" and np.dtype(tensor.element_type).kind != "f":
+        raise DeviceError(
+            f"the firmware takes '{tensor.name}' as {tensor.element_type}, and outputs are compared in float32: export "
+            "the project without --dtype"
+        )
+    return np.ascontiguousarray(placed, dtype=np.dtype(tensor.element_type).newbyteorder("<")).tobytes()
+
+
+def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequence[DutTensor]) -> list[Array]:
+    tensors = tensors or tuple(_plain(np.asarray(r)) for r in reference)
+    expected = sum(np.asarray(r).size for r in reference)
+    if len(results) != expected or len(tensors) != len(reference):
+        raise DeviceError(_other_model(f"{len(results)} output values", f"{expected}"))
+    arrays, start = [], 0
+    for tensor in tensors:
+        size = int(np.prod(tensor.shape, dtype=np.int64))
+        values = np.asarray(results[start : start + size], np.float64).reshape(tensor.shape)
+        arrays.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
+        start += size
+    return arrays
+
+
+def _plain(values: Array) -> DutTensor:
+    return DutTensor("", str(values.dtype), values.shape, tuple(range(values.ndim)))
+
+
+def _other_model(has: str, wanted: str) -> str:
+    return f"the firmware holds another model: it has {has}, the model here {wanted}; upload the firmware of this one"

@@ -1,123 +1,204 @@
-"""Runner for generated C on an emulated Cortex-M4F: fit, outputs and instruction counts.
+"""Generated C on an emulated Cortex-M4F: fit, outputs and instruction counts, and latencies estimated from these.
 
-An emulator's virtual time is no time of a device: rows have instruction counts, and no latency.
+An emulator's virtual time is no time of a device: its rows have instruction counts, and no latency. An estimate is
+
+    seconds = sum over operators of instructions(operator) * cycles_per_instruction(operator) / clock
+
+Cycles per instruction are ranges of the device's profile, which names their sources; so is the result.
 """
 
+import json
 import statistics
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.boards.dut_job import DeviceOutputs, answers, deviation
-from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulate_firmware
-from onnxfold.edge_bench.boards.qemu_build import (
+from onnxfold.edge_bench.boards.dut import TOLERANCE, answers, load_input
+from onnxfold.edge_bench.boards.qemu import (
+    EMULATOR,
+    INSTRUCTIONS_PER_TICK,
     DoesNotFitError,
-    Firmware,
     build,
+    emulate_firmware,
     missing_tools,
     project_of,
     version_of,
 )
-from onnxfold.edge_bench.job import BenchJob
+from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
-from onnxfold.export.firmware.project import FirmwareReport
+from onnxfold.graph.files.load import load
 
 CORE = "cortex-m4f"
-#: The memories that the emulated board has at the addresses of flash and RAM.
+#: The memories that the emulated board has at the addresses of flash and RAM, and for weights.
 _BOARD_BYTES = 4 << 20
-_METHOD = "emulated-instructions"
+_WEIGHTS_BYTES = 16 << 20
+#: Operators that are named in the basis of an estimate.
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
 class QemuRunner:
     """Builds firmware with arm-none-eabi-gcc and runs it in qemu-system-arm."""
 
-    name: str = "qemu"
-    optimisation: str = "-O2"  # optimisation flag of gcc
     timeout_s: float = 120.0  # real seconds that one inference may take
 
     def missing(self) -> str:
-        """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
+        """Return the missing programs or packages."""
         return missing_tools()
 
-    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row."""
-        board = device.name if device is not None else "mps2-an386"
-        row: dict[str, Any] = {"model": job.name, "device": board, "method": _METHOD}
-        if device is not None and device.emulated_core != CORE:
-            reason = f"the emulated core is a Cortex-M4F, {device.title} has another: its instructions are not counted"
-            return [BenchResult(**row, status="unavailable", reason=reason)]
-        flash = min(device.flash_bytes, _BOARD_BYTES) if device is not None else FLASH_BYTES
-        ram = min(device.ram_bytes, _BOARD_BYTES) if device is not None else RAM_BYTES
+        row: dict[str, Any] = {"model": job.name, "device": device.name, "method": "emulated-instructions"}
+        limits = {"FLASH": min(device.flash_bytes, _BOARD_BYTES), "RAM": min(device.ram_bytes, _BOARD_BYTES)}
         try:
             with tempfile.TemporaryDirectory(dir=job.work, prefix="qemu-") as folder:
-                return [self._measure(job, row, Path(folder), flash, ram)]
+                return [BenchResult(**row, **self._measure(job, Path(folder), limits))]
         except DoesNotFitError as error:
-            return [_does_not_fit(row, error, flash, ram)]
+            return [BenchResult(**row, **_does_not_fit(error, limits))]
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
 
-    def _measure(self, job: BenchJob, row: dict[str, Any], folder: Path, flash: int, ram: int) -> BenchResult:
-        project = project_of(job, folder / "firmware", memory_ld(flash, ram))
-        firmware = build(Path(project.path), optimisation=self.optimisation)
+    def _measure(self, job: BenchJob, folder: Path, limits: Mapping[str, int]) -> dict[str, Any]:
+        """Return the fields of a row."""
+        project = project_of(job, folder / "firmware", memory_ld(limits["FLASH"], limits["RAM"]))
+        firmware = build(Path(project.path))
         with emulate_firmware(firmware.elf) as dut:
-            signature = dut.signature()
-            replies = answers(dut, job, signature, self.timeout_s)
+            replies = answers(dut, job, dut.signature(), self.timeout_s)
             again = [dut.infer(1, 0, self.timeout_s).ticks or 0 for _ in range(2)]
             memory = dut.memory()
         error = replies.error(job)
-        row |= _row_fields(project, firmware, replies, again, memory)
-        row |= {"max_relative_error": error, "compared_inputs": len(replies.outputs)}
-        reason = deviation(error)
-        if reason:
-            return BenchResult(**{**row, "instructions": None}, status="failed", reason=reason)
-        return BenchResult(**row)
+        reason = deviation(error, TOLERANCE)
+        counts = [(i.ticks or 0) * INSTRUCTIONS_PER_TICK for i in replies.inferences]
+        stack = memory.get("stack", 0)
+        return {
+            "status": "failed" if reason else "ok",
+            "reason": reason,
+            "runtime": f"C generated by {project.runtime}",
+            "toolchain": firmware.toolchain,
+            "flags": firmware.flags,
+            "repeats": len(counts),
+            "instructions": None if reason else round(statistics.median(counts)),
+            "flash_bytes": firmware.flash_bytes,
+            "ram_bytes": firmware.static_bytes + stack,
+            "memory": "ELF sections of bare-metal firmware; RAM with the stack's high-water mark in emulation",
+            "max_relative_error": error,
+            "compared_inputs": len(replies.outputs),
+            "basis": f"instructions counted by {version_of(EMULATOR)}, -icount shift=0, to {INSTRUCTIONS_PER_TICK}",
+            "details": {
+                "sections": dict(firmware.sections),
+                "stack_bytes": stack,
+                "activation_bytes": memory.get("activations", 0),
+                "instructions_lowest": min(counts),
+                "instructions_highest": max(counts),
+                "ticks_of_two_runs": again,
+            },
+        }
 
 
-def _row_fields(
-    project: FirmwareReport, firmware: Firmware, replies: DeviceOutputs, again: list[int], memory: dict[str, int]
-) -> dict[str, Any]:
-    counts = [(i.ticks or 0) * INSTRUCTIONS_PER_TICK for i in replies.inferences]
-    stack = memory.get("stack", 0)
-    return {
-        "runtime": f"C generated by {project.runtime}",
-        "toolchain": firmware.toolchain,
-        "flags": firmware.flags,
-        "repeats": len(counts),
-        "instructions": round(statistics.median(counts)),
-        "flash_bytes": firmware.flash_bytes,
-        "ram_bytes": firmware.static_bytes + stack,
-        "memory": "ELF sections of bare-metal firmware; RAM with the stack's high-water mark in emulation",
-        "basis": f"instructions counted by {version_of(PROGRAM)}, -icount shift=0, to {INSTRUCTIONS_PER_TICK}",
-        "details": {
-            "sections": dict(firmware.sections),
-            "stack_bytes": stack,
-            "activation_bytes": memory.get("activations", 0),
-            "instructions_lowest": min(counts),
-            "instructions_highest": max(counts),
-            "ticks_of_two_runs": again,
-        },
-    }
-
-
-def _does_not_fit(row: dict[str, Any], error: DoesNotFitError, flash: int, ram: int) -> BenchResult:
-    limits = {"FLASH": flash, "RAM": ram}
+def _does_not_fit(error: DoesNotFitError, limits: Mapping[str, int]) -> dict[str, Any]:
     needs = {region: limit + error.overflow[region] for region, limit in limits.items() if region in error.overflow}
     parts = [
-        f"needs {_bytes_text(needs[region])} of {region.replace('FLASH', 'flash')}, has {_bytes_text(limits[region])}"
-        for region in needs
+        f"needs {_bytes_text(need)} of {region.replace('FLASH', 'flash')}, has {_bytes_text(limits[region])}"
+        for region, need in needs.items()
     ]
-    return BenchResult(
-        **row, status="does-not-fit", reason=f"does not fit: {'; '.join(parts)} (the linker's figures)",
-        flash_bytes=needs.get("FLASH"), ram_bytes=needs.get("RAM"), memory="linker's overflow, RAM with 8 KB of stack",
-        details={"overflow_bytes": dict(error.overflow)},
-    )  # fmt: skip
+    return {
+        "status": "does-not-fit", "reason": f"does not fit: {'; '.join(parts)} (the linker's figures)",
+        "flash_bytes": needs.get("FLASH"), "ram_bytes": needs.get("RAM"),
+        "memory": "linker's overflow, RAM with 8 KB of stack", "details": {"overflow_bytes": dict(error.overflow)},
+    }  # fmt: skip
 
 
 def _bytes_text(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 20):.3g} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:,.0f} KB"
+
+
+@dataclass(frozen=True)
+class EstimateRunner:
+    """Stands in for a board that is not there, and whose cycles per instruction are known."""
+
+    def missing(self) -> str:
+        """Return the missing requirement of counting instructions."""
+        return missing_tools()
+
+    def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
+        """Return one row with a range of latencies."""
+        row = partial(BenchResult, model=job.name, device=device.name, method="estimated-latency")
+        try:
+            counts = count_by_op(job)
+        except OnnxFoldError as error:
+            return [row(status="failed", reason=f"instructions cannot be counted: {error}")]
+        estimate = estimate_latency(counts, device)
+        return [
+            row(
+                runtime="C generated by emx-onnx-cgen", clock_hz=device.clock_hz, latency_low_s=estimate.low_s,
+                latency_high_s=estimate.high_s, basis=estimate.basis, details={"instructions_by_operator": counts},
+            )
+        ]  # fmt: skip
+
+
+def count_by_op(job: BenchJob) -> dict[str, int]:
+    """Return instructions per inference by operator; they add up to all of an inference.
+
+    Every operator is a function of its own, and counted to 40 instructions, a tick of the emulated clock.
+    """
+    kept = job.work / "instructions.json"
+    if not kept.is_file():  # every device's estimate asks for the same counts
+        kept.write_text(json.dumps(_count(job)))
+    counts: dict[str, int] = json.loads(kept.read_text())
+    return counts
+
+
+def _count(job: BenchJob, *, timeout_s: float = 300.0) -> dict[str, int]:
+    with tempfile.TemporaryDirectory(dir=job.work, prefix="count-") as folder:
+        # All memory of the emulated board: models that fit no real one are counted, too.
+        memory = memory_ld(_BOARD_BYTES, _BOARD_BYTES, weights_bytes=_WEIGHTS_BYTES)
+        project = project_of(job, Path(folder) / "firmware", memory)
+        firmware = build(Path(project.path), defines="-DMODEL_OP_TICKS")
+        with emulate_firmware(firmware.elf) as dut:
+            load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
+            total = dut.infer(1, 0, timeout_s).ticks or 0
+            ticks_of: Counter[str] = Counter()
+            for operator, ticks in dut.operators():
+                ticks_of[operator] += ticks
+    counts = {operator: ticks * INSTRUCTIONS_PER_TICK for operator, ticks in ticks_of.items()}
+    return {**counts, "other": max(0, total * INSTRUCTIONS_PER_TICK - sum(counts.values()))}
+
+
+@dataclass(frozen=True)
+class LatencyEstimate:
+    """A range of seconds per inference, and in words what it rests on."""
+
+    low_s: float
+    high_s: float
+    basis: str
+
+
+def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) -> LatencyEstimate:
+    """Return the range of a latency."""
+    ranges = {o: profile.cycles_per_instruction.get(o, profile.cycles_per_instruction["other"]) for o in instructions}
+    low_s, high_s = (
+        sum(count * ranges[operator][end] for operator, count in instructions.items()) / profile.clock_hz
+        for end in (0, 1)
+    )
+    counted = Counter({operator: count for operator, count in instructions.items() if count})
+    shown = dict(counted.most_common(_SHOWN))
+    rest = counted.total() - sum(shown.values())
+    parts = [_part(o, n, profile) for o, n in (*shown.items(), *([("other", rest)] if rest else []))]
+    own = profile.emulated_core == CORE
+    confidence = "medium confidence" if own else f"LOW CONFIDENCE: instructions of a Cortex-M4F, not of {profile.core}"
+    basis = f"{confidence}; instructions x cycles each: {', '.join(parts)}; at {profile.clock_hz / 1e6:,.0f} MHz"
+    return LatencyEstimate(low_s, high_s, basis)
+
+
+def _part(operator: str, count: int, profile: DeviceProfile) -> str:
+    low, high = profile.cycles_per_instruction.get(operator, profile.cycles_per_instruction["other"])
+    return f"{operator} {count / 1e6:.3g} M x {low:g}-{high:g}"

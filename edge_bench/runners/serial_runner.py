@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.boards.dut import DeviceError, Dut
-from onnxfold.edge_bench.boards.dut_job import answers, deviation
-from onnxfold.edge_bench.job import BenchJob
+from onnxfold.edge_bench.boards.dut import TOLERANCE, DeviceError, Dut, answers
+from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 
@@ -55,33 +54,27 @@ class SerialRunner:
     baud: int = 115200
     timeout_s: float = 60.0  # seconds that one inference may take
     connect_s: float = 10.0  # seconds that the board may take to answer at first: opening the port restarts many boards
-    name: str = "serial"
 
     def missing(self) -> str:
-        """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
+        """Return the missing package."""
         return "" if find_spec("serial") is not None else "pyserial missing: pip install pyserial"
 
-    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row."""
-        row: dict[str, Any] = {
-            "model": job.name,
-            "device": device.name if device is not None else self.port,
-            "method": "measured-device",
-        }
-        if self.missing():
-            return [BenchResult(**row, status="unavailable", reason=self.missing())]
+        row: dict[str, Any] = {"model": job.name, "device": device.name, "method": "measured-device"}
         try:
             dut = Dut(SerialStream(self.port, self.baud), f"the board on {self.port}")
         except DeviceError as error:
             return [BenchResult(**row, status="unavailable", reason=str(error))]
         try:
-            return [self._measure(dut, job, row, device)]
+            return [BenchResult(**row, **self._measure(dut, job, device))]
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
         finally:
             dut.close()
 
-    def _measure(self, dut: Dut, job: BenchJob, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
+    def _measure(self, dut: Dut, job: BenchJob, device: DeviceProfile) -> dict[str, Any]:
+        """Return the fields of a row."""
         board = dut.connect(self.connect_s)
         said = dut.profile()
         signature = dut.signature()
@@ -95,9 +88,14 @@ class SerialRunner:
         times = [dut.infer(1, 0, limit_s).microseconds * 1e-6 for _ in range(repeats)]
         low, median, high = statistics.quantiles(times, n=4, method="inclusive")
         error = replies.error(job)
-        row |= {
+        reason = deviation(error, TOLERANCE)
+        latency = {} if reason else {"latency_s": median, "latency_low_s": low, "latency_high_s": high}
+        return {
+            "status": "failed" if reason else "ok",
+            "reason": reason,
+            **latency,
             "runtime": signature.runtime or "as in the board's firmware",
-            "clock_hz": device.clock_hz if device is not None else None,
+            "clock_hz": device.clock_hz,
             "warm_up": warm_up,
             "repeats": repeats,
             "max_relative_error": error,
@@ -106,10 +104,6 @@ class SerialRunner:
             "details": {"board": board, **said},
             **_memory(dut.memory()),
         }
-        reason = deviation(error)
-        if reason:
-            return BenchResult(**row, status="failed", reason=reason)
-        return BenchResult(**row, latency_s=median, latency_low_s=low, latency_high_s=high)
 
 
 def _memory(sizes: dict[str, int]) -> dict[str, Any]:

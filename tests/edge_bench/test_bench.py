@@ -12,7 +12,7 @@ from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
 from onnxfold.edge_bench.bench import Plan, bench, measure, plan
 from onnxfold.edge_bench.job import BenchJob, Runner
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.ssh_runner import HostRunner, SshRunner
+from onnxfold.edge_bench.runners.linux import SshRunner
 from onnxfold.errors import ConfigError
 from tests.edge_bench.jobs import small_job, small_model
 
@@ -31,8 +31,7 @@ class Fake:
     def missing(self) -> str:
         return self.lacking
 
-    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
-        assert device is not None
+    def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         self.asked.append(device.name)
         row = BenchResult(
             model=job.name, device=device.name, method="emulated-instructions", instructions=5, runtime=self.name,
@@ -53,7 +52,7 @@ def test_all_is_this_machine_and_every_board(tmp_path: Path) -> None:
         [tmp_path / "net.onnx"],
         repeats=2,
         progress=lambda text, done, total: seen.append((text, done, total)),
-        planner=lambda device: Plan(device, HostRunner() if device is None else None, ()),
+        planner=Plan,
     )
     assert list(dict.fromkeys(row.device for row in found)) == ["host", *known_devices()]
     assert seen[0] == ("net on host", 0, 1 + len(known_devices()))
@@ -112,7 +111,7 @@ def test_the_means_for_each_device() -> None:
         return [type(r).__name__ for r in runners]
 
     reach: dict[str, Any] = {"port": "/dev/ttyACM0", "host": "me@jetson"}
-    assert isinstance(plan(None, **reach).board, HostRunner)
+    assert plan(None, **reach) == Plan(None)
     assert isinstance(plan(JETSON, **reach).board, SshRunner)
     assert type(plan(NANO, **reach).board).__name__ == "SerialRunner"
     assert names(plan(NANO).stand_ins) == ["QemuRunner", "EstimateRunner"]

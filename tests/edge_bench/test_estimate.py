@@ -7,8 +7,8 @@ import pytest
 
 from onnxfold.budget.devices import known_devices, load_device
 from onnxfold.edge_bench.job import BenchJob
-from onnxfold.edge_bench.runners import estimate_runner
-from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner, estimate_latency
+from onnxfold.edge_bench.runners import qemu_runner
+from onnxfold.edge_bench.runners.qemu_runner import EstimateRunner, estimate_latency
 from onnxfold.errors import ExportError
 from tests.edge_bench.jobs import small_job
 
@@ -49,21 +49,16 @@ def test_known_devices_have_ranges(name: str) -> None:
     assert 0 < found.low_s < found.high_s < 50 * found.low_s
 
 
-def test_no_range_no_estimate() -> None:
-    with pytest.raises(ValueError, match="has no cycles_per_instruction"):
-        estimate_latency({"Conv": 1}, replace(NANO, cycles_per_instruction={}))
-
-
 def test_instructions_are_counted_once_for_all_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
 
-    def count(job: BenchJob, _optimisation: str, _timeout_s: float) -> dict[str, int]:
+    def count(job: BenchJob) -> dict[str, int]:
         counted.append(job.name)
         return {"Conv": 1_000_000, "other": 10}
 
-    monkeypatch.setattr(estimate_runner, "_count", count)
+    monkeypatch.setattr(qemu_runner, "_count", count)
     job = small_job(tmp_path)
-    rows = [row for n in known_devices() for row in EstimateRunner().run(job, load_device(n))]
+    rows = [row for n in WITH_RANGES for row in EstimateRunner().run(job, load_device(n))]
     assert counted == ["small"]
     assert [row.device for row in rows] == list(WITH_RANGES)
     for row in rows:
@@ -80,7 +75,7 @@ def test_what_cannot_be_counted_is_a_row(tmp_path: Path, monkeypatch: pytest.Mon
     def count(job: BenchJob) -> dict[str, int]:
         raise ExportError("no such operator", node="n", op_type="NonZero")
 
-    monkeypatch.setattr(estimate_runner, "count_by_op", count)
+    monkeypatch.setattr(qemu_runner, "count_by_op", count)
     (row,) = EstimateRunner().run(small_job(tmp_path), NANO)
     assert row.status == "failed"
     assert "NonZero 'n': no such operator" in row.reason

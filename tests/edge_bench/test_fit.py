@@ -8,9 +8,8 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.memory import count_flash, count_ram
-from onnxfold.edge_bench import fit as arena_module
-from onnxfold.edge_bench.fit import Arena, measure_arena, needs
-from onnxfold.edge_bench.job import prepare_job, write_tflite
+from onnxfold.edge_bench import job as arena_module
+from onnxfold.edge_bench.job import Arena, measure_arena, needs, prepare_job, write_tflite
 from onnxfold.export.firmware.tflm_model import read_tflite
 from onnxfold.graph.files.load import load
 from testing import models
@@ -34,7 +33,7 @@ def test_the_arena_holds_what_is_live_at_once(tmp_path: Path) -> None:
     assert found.tail <= need.table_bytes <= found.tail + 1024
     assert need.buffer_bytes == 4 * (12 * 12 + 5)
     assert need.ram_bytes == found.head + need.table_bytes + need.buffer_bytes
-    assert f"on this machine the arena takes {found.total:,} bytes" in need.basis
+    assert f"on this machine the arena takes {sum(found):,} bytes" in need.basis
 
 
 @needs_tflm

@@ -14,15 +14,14 @@ import pytest
 
 from onnxfold.edge_bench import measure_script
 from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.linux import OPSET, SCRIPT, older_twin, pack, rows
-from onnxfold.edge_bench.runners.ssh_runner import HostRunner
+from onnxfold.edge_bench.runners.linux import OPSET, SCRIPT, older_twin, pack, rows, run_here
 from testing import models
 from tests.edge_bench.jobs import small_job
 
 
 def test_every_interpreter_is_a_row(tmp_path: Path) -> None:
     job = small_job(tmp_path, threads=2)
-    found = {row.runtime.split()[0]: row for row in HostRunner().run(job, None)}
+    found = {row.runtime.split()[0]: row for row in run_here(job)}
     assert "onnxruntime" in found
     for row in found.values():
         assert (row.status, row.method, row.device, row.threads) == ("ok", "measured-device", "host", 2)
@@ -45,7 +44,7 @@ def test_layouts_are_brought_back(tmp_path: Path) -> None:
     onnx.save(models.autoencoder(0), tmp_path / "maps.onnx")
     job = prepare_job(tmp_path / "maps.onnx", tmp_path, samples=2, repeats=1, warm_up=0)
     assert job.reference[0][0].ndim == 4
-    assert {row.runtime.split()[0]: row.status for row in HostRunner().run(job, None)} == {
+    assert {row.runtime.split()[0]: row.status for row in run_here(job)} == {
         "ai_edge_litert": "ok",
         "onnxruntime": "ok",
     }
@@ -54,7 +53,7 @@ def test_layouts_are_brought_back(tmp_path: Path) -> None:
 def test_wrong_outputs_are_no_measurement(tmp_path: Path) -> None:
     job = small_job(tmp_path)
     wrong = replace(job, reference=[[a + 0.1 * np.abs(a).max() for a in arrays] for arrays in job.reference])
-    for row in HostRunner().run(wrong, None):
+    for row in run_here(wrong):
         assert row.status == "failed"
         assert "outputs differ from onnxruntime's" in row.reason
         assert row.latency_s is None
@@ -67,14 +66,14 @@ def test_an_operator_that_tflite_lacks_leaves_onnxruntime(tmp_path: Path) -> Non
     view.output.append(onnx.helper.make_tensor_value_info("where", onnx.TensorProto.INT64, None))
     onnx.save(model, tmp_path / "odd.onnx")
     job = prepare_job(tmp_path / "odd.onnx", tmp_path, samples=1, repeats=1, warm_up=0)
-    found = {row.runtime.split()[0]: row for row in HostRunner().run(job, None)}
+    found = {row.runtime.split()[0]: row for row in run_here(job)}
     assert found["onnxruntime"].status == "ok"
     assert found["TFLite"].status == "failed"
     assert "'where'" in found["TFLite"].reason
 
 
 def test_an_interpreter_without_time_fails(tmp_path: Path) -> None:
-    for row in HostRunner(timeout_s=0.001).run(small_job(tmp_path), None):
+    for row in run_here(small_job(tmp_path), timeout_s=0.001):
         assert row.status == "failed"
         assert "no result within 0.001 s" in row.reason
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.runners.ssh_runner import SshRunner
+from onnxfold.edge_bench.runners.linux import SshRunner
 from onnxfold.errors import ConfigError
 from tests.edge_bench.jobs import small_job
 
@@ -25,6 +25,7 @@ needs_sshd = pytest.mark.skipif(
 
 #: How a stand-in for python3 goes on: with the paths of the tests' own Python, which may be a script itself.
 PYTHON = f'PATH="{os.environ.get("PATH", "")}" exec "{sys.executable}"'
+JETSON = load_device("jetson-nano")
 Connect = Callable[[str], SshRunner]
 
 
@@ -88,7 +89,7 @@ def test_a_board_is_measured_and_left_clean(server: Connect, tmp_path: Path) -> 
     scratch.mkdir()
     runner = server(f'export TMPDIR="{scratch}"; {PYTHON} "$@"')
     assert runner.missing() == ""
-    answered = runner.run(small_job(tmp_path), load_device("jetson-nano"))
+    answered = runner.run(small_job(tmp_path), JETSON)
     found = {row.runtime.partition(" ")[0]: row for row in answered}
     assert "onnxruntime" in found, answered
     for row in found.values():
@@ -104,19 +105,19 @@ def test_a_board_is_measured_and_left_clean(server: Connect, tmp_path: Path) -> 
 @needs_sshd
 def test_a_login_that_talks_does_no_harm(server: Connect, tmp_path: Path) -> None:
     runner = server(f'echo "Welcome to the board"; {PYTHON} "$@"')
-    assert {row.status for row in runner.run(small_job(tmp_path), None)} == {"ok"}
+    assert {row.status for row in runner.run(small_job(tmp_path), JETSON)} == {"ok"}
 
 
 @needs_sshd
 def test_what_a_board_can_lack(server: Connect, tmp_path: Path) -> None:
     job = small_job(tmp_path)
-    (row,) = server("").run(job, None)
+    (row,) = server("").run(job, JETSON)
     assert row.status == "unavailable"
     assert "has no python3" in row.reason
-    (row,) = server(f'{PYTHON} -S "$@"').run(job, None)
+    (row,) = server(f'{PYTHON} -S "$@"').run(job, JETSON)
     assert row.status == "unavailable"
     assert row.reason.startswith("no interpreter found: pip install")
-    (row,) = server('echo "Illegal instruction" >&2; exit 132').run(job, None)
+    (row,) = server('echo "Illegal instruction" >&2; exit 132').run(job, JETSON)
     assert row.status == "failed"
     assert "the measuring script failed" in row.reason
     assert "Illegal instruction" in row.reason
@@ -126,7 +127,7 @@ def test_what_a_board_can_lack(server: Connect, tmp_path: Path) -> None:
 def test_a_board_that_hangs(server: Connect, tmp_path: Path) -> None:
     runner = replace(server("exec sleep 600"), timeout_s=0.5, connect_s=1)
     start = time.monotonic()
-    (row,) = runner.run(small_job(tmp_path), None)
+    (row,) = runner.run(small_job(tmp_path), JETSON)
     assert row.status == "failed"
     assert "gave no answer within" in row.reason
     assert time.monotonic() - start < 120
@@ -134,7 +135,7 @@ def test_a_board_that_hangs(server: Connect, tmp_path: Path) -> None:
 
 @needs_sshd
 def test_a_key_that_is_not_accepted(server: Connect, tmp_path: Path) -> None:
-    (row,) = replace(server("exit 0"), host="nobody-here@127.0.0.1").run(small_job(tmp_path), None)
+    (row,) = replace(server("exit 0"), host="nobody-here@127.0.0.1").run(small_job(tmp_path), JETSON)
     assert row.status == "unavailable"
     assert "ssh does not reach 'nobody-here@127.0.0.1'" in row.reason
     assert "Permission denied" in row.reason
@@ -143,13 +144,12 @@ def test_a_key_that_is_not_accepted(server: Connect, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh: apt install openssh-client")
 def test_a_board_that_is_not_there(tmp_path: Path) -> None:
     runner = SshRunner("somebody@127.0.0.1", options=("-F", "/dev/null", "-p", str(_free_port())))
-    (row,) = runner.run(small_job(tmp_path), load_device("jetson-nano"))
+    (row,) = runner.run(small_job(tmp_path), JETSON)
     assert (row.status, row.device) == ("unavailable", "jetson-nano")
     assert "Connection refused" in row.reason
     assert "\n" not in row.reason
 
 
-def test_no_address_and_no_options_as_addresses() -> None:
-    assert SshRunner("").missing() == "no address: give --host user@board"
+def test_no_options_as_addresses() -> None:
     with pytest.raises(ConfigError, match="is not a name that ssh accepts"):
         SshRunner("-oProxyCommand=touch /tmp/x")

@@ -11,7 +11,7 @@ WRITERS = {"write_bytes", "write_text", "tofile", "savez", "savefig", "mkstemp",
 INTO_DRAFTS = {
     "onnxfold/graph/run/trial_run.py", "onnxfold/sweeps/content.py",
     "export/draft.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
-    "edge_bench/runners/estimate_runner.py", "edge_bench/runners/ssh_runner.py", "edge_bench/boards/qemu_build.py",
+    "edge_bench/runners/qemu_runner.py", "edge_bench/runners/ssh_runner.py", "edge_bench/boards/qemu.py",
     "edge_bench/job.py", "edge_bench/linux.py", "edge_bench/chart.py",
 }  # fmt: skip
 #: Tells the kernel to forget what a process used, by writing a number to /proc.

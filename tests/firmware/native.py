@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.edge_bench.boards.dut import Dut
-from onnxfold.edge_bench.boards.emulator import FileStream
+from onnxfold.edge_bench.boards.qemu import FileStream
 from onnxfold.export.firmware.interface import Interface, Tensor, config_h, tensors_c
 
 HERE = Path(__file__).resolve().parent

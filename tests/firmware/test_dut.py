@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut, Signature
-from onnxfold.edge_bench.boards.emulator import FileStream
+from onnxfold.edge_bench.boards.qemu import FileStream
 from tests.firmware.fake_board import Answers, board, scripted
 
 READY = b"m-ready\r\n"

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxfold.budget.costs.memory import count_ram
-from onnxfold.edge_bench.boards.dut_job import answers
+from onnxfold.edge_bench.boards.dut import answers
 from onnxfold.edge_bench.job import relative_error
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.firmware import FirmwareReport, generated_c, write_project

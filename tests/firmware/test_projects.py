@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from onnxfold.commands.export import PROJECTS, export
-from onnxfold.edge_bench.fit import Arena, measure_arena
+from onnxfold.edge_bench.job import Arena, measure_arena
 from onnxfold.errors import ConfigError, ExportError, ModelSaveError
 from onnxfold.export import firmware, to_tflite
 from onnxfold.export.firmware import project as project_module

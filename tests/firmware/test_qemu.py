@@ -14,14 +14,12 @@ import pytest
 import onnxfold
 from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
-from onnxfold.edge_bench.boards import qemu_build
+from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
-from onnxfold.edge_bench.boards.emulator import command, emulate_firmware
-from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
+from onnxfold.edge_bench.boards.qemu import DoesNotFitError, Firmware, build, command, emulate_firmware, project_of
 from onnxfold.edge_bench.job import BenchJob, prepare_job
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.estimate_runner import count_by_op
-from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
+from onnxfold.edge_bench.runners.qemu_runner import QemuRunner, count_by_op
 from onnxfold.export.firmware.interface import memory_ld
 from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
 from onnxfold.export.firmware.project import FirmwareReport, write_project
@@ -29,7 +27,7 @@ from onnxfold.graph.files.load import load
 from tests.firmware.jobs import job_of, small_model
 
 NANO = load_device("arduino-nano-33-ble")
-pytestmark = pytest.mark.skipif(bool(qemu_build.missing_tools()), reason=qemu_build.missing_tools())
+pytestmark = pytest.mark.skipif(bool(qemu.missing_tools()), reason=qemu.missing_tools())
 
 
 @pytest.fixture(scope="module")
@@ -176,12 +174,6 @@ def test_it_links_into_just_what_the_overflow_says(project: Path) -> None:
     (project / "memory.ld").write_text(memory_ld(flash - 16, ram))
     with pytest.raises(DoesNotFitError):
         build(project)
-
-
-def test_other_cores_are_not_emulated(job: BenchJob) -> None:
-    (row,) = QemuRunner().run(job, load_device("esp-eye"))
-    assert row.status == "unavailable"
-    assert "Cortex-M4F" in row.reason
 
 
 def test_wrong_outputs_are_a_failed_row(job: BenchJob) -> None:

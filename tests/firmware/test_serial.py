@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.boards import qemu_build
-from onnxfold.edge_bench.boards.dut import Dut
-from onnxfold.edge_bench.boards.dut_job import answers
-from onnxfold.edge_bench.boards.emulator import FileStream, command
-from onnxfold.edge_bench.boards.qemu_build import build, project_of
+from onnxfold.edge_bench.boards import qemu
+from onnxfold.edge_bench.boards.dut import Dut, answers
+from onnxfold.edge_bench.boards.qemu import FileStream, build, command, project_of
 from onnxfold.edge_bench.job import BenchJob
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 from onnxfold.export.firmware.interface import memory_ld
@@ -153,7 +151,7 @@ def test_no_board_at_the_port(job: BenchJob) -> None:
     assert "\n" not in row.reason
 
 
-@pytest.mark.skipif(bool(qemu_build.missing_tools()), reason=qemu_build.missing_tools())
+@pytest.mark.skipif(bool(qemu.missing_tools()), reason=qemu.missing_tools())
 def test_emulated_firmware_on_a_pseudo_terminal(job: BenchJob, tmp_path: Path) -> None:
     project = project_of(job, tmp_path / "firmware", memory_ld(FLASH_BYTES, RAM_BYTES))
     firmware = build(Path(project.path))

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.edge_bench.boards import qemu_build
+from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 
 
 def test_nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(qemu_build, "find_spec", lambda _: None)
+    monkeypatch.setattr(qemu, "find_spec", lambda _: None)
     said = QemuRunner().missing()
     assert said == (
         "arm-none-eabi-gcc, make, qemu-system-arm, emx-onnx-cgen missing: "
@@ -25,16 +25,16 @@ def test_one_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / program).write_text("#!/bin/sh\necho 'a program 1.2'\necho more\n")
         (tmp_path / program).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert qemu_build.missing_tools(generator=False) == "qemu-system-arm missing: apt install qemu-system-arm"
-    assert qemu_build.missing_tools(("make",), generator=False) == ""
+    assert qemu.missing_tools(generator=False) == "qemu-system-arm missing: apt install qemu-system-arm"
+    assert qemu.missing_tools(("make",), generator=False) == ""
 
 
 def test_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "compiler"
     program.write_text("#!/bin/sh\necho 'compiler 1.2'\necho more\n")
     program.chmod(0o755)
-    assert qemu_build.version_of(str(program)) == "compiler 1.2"
-    assert qemu_build.version_of(str(tmp_path / "none")) == str(tmp_path / "none")
+    assert qemu.version_of(str(program)) == "compiler 1.2"
+    assert qemu.version_of(str(tmp_path / "none")) == str(tmp_path / "none")
 
 
 def test_serial_needs_pyserial(monkeypatch: pytest.MonkeyPatch) -> None:

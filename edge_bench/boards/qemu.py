@@ -1,16 +1,21 @@
-"""The tools of the emulated Cortex-M4F; build an ELF file for it from a model, and read its section sizes."""
+"""The emulated Cortex-M4F, QEMU's mps2-an386: build an ELF file for it from a model, read its section sizes, run it."""
 
+import errno
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from onnxfold.edge_bench.boards.dut import DeviceError
+from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.job import BenchJob
 from onnxfold.export.firmware.generated_c import INSTALL as GENERATOR_INSTALL
 from onnxfold.export.firmware.generated_c import PACKAGE as GENERATOR
@@ -22,6 +27,15 @@ PROGRAMS = {
     "make": "make",
     "qemu-system-arm": "qemu-system-arm",
 }
+EMULATOR = "qemu-system-arm"
+#: With -icount shift=0 an instruction takes a nanosecond, and a tick of the 25 MHz clock 40 of them.
+INSTRUCTIONS_PER_TICK = 40
+_BOOT_S = 20.0
+_END_S = 0.5
+_BUILD_S = 600
+_FLASH_SECTIONS = (".vectors", ".text", ".ARM.exidx", ".rodata", ".data")
+_RAM_SECTIONS = (".data", ".bss")
+_OVERFLOW = re.compile(r"region `(\w+)' overflowed by (\d+) bytes")
 
 
 def missing_tools(programs: Sequence[str] = tuple(PROGRAMS), *, generator: bool = True) -> str:
@@ -45,12 +59,6 @@ def version_of(program: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return program
     return (done.stdout.splitlines() or [program])[0].strip()
-
-
-_SECONDS = 600
-_FLASH_SECTIONS = (".vectors", ".text", ".ARM.exidx", ".rodata", ".data")
-_RAM_SECTIONS = (".data", ".bss")
-_OVERFLOW = re.compile(r"region `(\w+)' overflowed by (\d+) bytes")
 
 
 @dataclass(frozen=True)
@@ -115,8 +123,86 @@ def build(project: Path, *, optimisation: str = "-O2", defines: str = "") -> Fir
 
 def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_S, check=False)
     except OSError as error:
         raise DeviceError(f"'{command[0]}' cannot be run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise DeviceError(f"'{command[0]}' did not finish within {_SECONDS} s and was stopped") from None
+        raise DeviceError(f"'{command[0]}' did not finish within {_BUILD_S} s and was stopped") from None
+
+
+@contextmanager
+def emulate_firmware(elf: Path) -> Iterator[Dut]:
+    """Run firmware, and yield it as a device that is connected; it ends with the block."""
+    import tty  # not on Windows, where nothing of this is found missing before it is asked for
+
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    with tempfile.TemporaryFile("w+") as messages:
+        try:
+            process = subprocess.Popen(command(elf, "stdio"), stdin=slave, stdout=slave, stderr=messages)
+        except OSError as error:
+            os.close(master)
+            raise DeviceError(f"'{EMULATOR}' cannot be run: {error.strerror}") from None
+        finally:
+            os.close(slave)
+        dut = Dut(FileStream(master), "the emulated board")
+        try:
+            dut.connect(_BOOT_S)
+            yield dut
+        except DeviceError as error:
+            if _has_ended(process):
+                messages.seek(0)
+                said = " ".join(messages.read().split())[:200]
+                raise DeviceError(f"QEMU ended: {said or 'no message'}") from error
+            raise
+        finally:
+            process.kill()
+            process.wait()
+            dut.close()
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the emulator has ended; its process needs a moment after it closes the line."""
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def command(elf: Path, serial: str) -> list[str]:
+    """Return the command that runs firmware; `serial` is where QEMU puts its serial line."""
+    return [
+        EMULATOR, "-M", "mps2-an386", "-icount", "shift=0", "-display", "none", "-monitor", "none",
+        "-serial", serial, "-kernel", str(elf),
+    ]  # fmt: skip
+
+
+class FileStream:
+    """A terminal's file descriptor, for example the master of a pseudo-terminal; owns it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return the bytes that have come, waiting at most that long for the first; b'' if none came."""
+        readable, _, _ = select.select([self._descriptor], [], [], max(timeout_s, 0))
+        if not readable:
+            return b""
+        data = os.read(self._descriptor, 1 << 16)
+        if not data:
+            raise OSError(errno.EIO, "the connection was closed")
+        return data
+
+    def write(self, data: bytes, timeout_s: float) -> None:
+        """Send all of it, or raise TimeoutError when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while data:
+            _, writable, _ = select.select([], [self._descriptor], [], max(deadline - time.monotonic(), 0))
+            if not writable:
+                raise TimeoutError(errno.ETIMEDOUT, "it accepts no input")
+            data = data[os.write(self._descriptor, data[:256]) :]
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)

@@ -1,0 +1,266 @@
+"""Measurement on Linux: this machine, and a board such as a Jetson Nano through the system's OpenSSH."""
+
+import base64
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import version_converter
+
+from onnxfold.budget.devices import DeviceProfile
+from onnxfold.edge_bench.job import BenchJob, TFLiteFile, deviation, relative_error, write_tflite
+from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
+from onnxfold.edge_bench.result import BenchResult
+from onnxfold.errors import ConfigError, ExportError
+from onnxfold.export.parity import TOLERANCE
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.tensors import Array
+from onnxfold.machine.python import python
+
+HOST = "host"
+SCRIPT = "measure_script.py"
+_OLDER = "model_older_opset.onnx"
+#: What onnxruntime 1.10 reads, the last one for Python 3.6, which a Jetson Nano has.
+OPSET, IR_VERSION = 15, 8
+INSTALL = "pip install onnxruntime, ai-edge-litert or tflite-runtime"
+_NO_PYTHON: Final = "ONNXFOLD-NO-PYTHON3"
+#: ssh's own exit code for a connection that did not come about or broke.
+_SSH_FAILED = 255
+
+# Unpacks the archive that comes in, runs the script and leaves nothing behind; Python 3.6 is enough. `-c` puts the
+# folder where ssh begins first on the path: nothing is imported from there.
+_UNPACK_AND_RUN = f"""
+import sys; sys.path.remove("") if "" in sys.path else None
+import os, runpy, shutil, sys, tarfile, tempfile
+folder = tempfile.mkdtemp(prefix="onnxfold-")
+try:
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+        archive.extractall(folder)
+    sys.argv = [os.path.join(folder, name) for name in ("{SCRIPT}", "job.json")]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+def run_here(job: BenchJob, *, timeout_s: float = 600.0) -> list[BenchResult]:
+    """Measure in every interpreter here, in other processes: memory is the model's, not onnxfold's."""
+    package = pack(job, timeout=timeout_s)
+    with tempfile.TemporaryDirectory(dir=job.work) as folder:
+        for file, content in package.files.items():
+            (Path(folder) / file).write_bytes(content)
+        command = python(str(Path(folder) / SCRIPT), str(Path(folder) / "job.json"))
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+                timeout=(timeout_s + 10.0) * len(INTERPRETERS),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            return [failure(job, HOST, f"no result within {error.timeout:g} s")]
+    answer = last_measurement(done.stdout)
+    if answer is None:
+        return [failure(job, HOST, f"the measuring script failed: {_last_line(done.stderr, done.returncode)}")]
+    return rows(job, HOST, package, answer)
+
+
+@dataclass(frozen=True)
+class SshRunner:
+    """Copies model and measuring script over one connection, runs the script, and removes both.
+
+    The board needs python3 and one of onnxruntime, ai-edge-litert and tflite-runtime. ssh never asks for anything: keys
+    and known hosts must be set up. Ports, keys and shared connections (``ControlMaster``) are read from ssh's own
+    configuration.
+    """
+
+    host: str  # ``user@host``, a name from ssh's configuration, or ``ssh://user@host:port``
+    options: tuple[str, ...] = ()  # further arguments of ssh
+    timeout_s: float = 300.0  # time that an interpreter has
+    #: Time to connect; the whole answer is waited for as long as all interpreters may take, and this for each.
+    connect_s: int = 15
+
+    def __post_init__(self) -> None:
+        if self.host.startswith("-") or any(c.isspace() for c in self.host):
+            raise ConfigError(f"host '{self.host}' is not a name that ssh accepts: give user@host")
+
+    def missing(self) -> str:
+        """Return the missing part: ssh itself."""
+        return "" if shutil.which("ssh") else "ssh is not installed: apt install openssh-client"
+
+    def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
+        """Measure in every interpreter of the board."""
+        name, package = device.name, pack(job, timeout=self.timeout_s)
+        limit = (self.timeout_s + self.connect_s) * len(INTERPRETERS)
+        try:
+            done = subprocess.run(
+                self._command(), input=package.to_tar(), capture_output=True, check=False, timeout=limit
+            )
+        except subprocess.TimeoutExpired:
+            return [failure(job, name, f"'{self.host}' gave no answer within {limit:g} s")]
+        except OSError as error:
+            return [failure(job, name, f"ssh cannot be started: {error.strerror}", status="unavailable")]
+        out, complaint = (
+            done.stdout.decode(errors="replace"), _last_line(done.stderr.decode(errors="replace"), done.returncode)
+        )  # fmt: skip
+        answer = last_measurement(out)
+        if answer is not None:
+            return rows(job, name, package, answer)
+        if _NO_PYTHON in out:
+            reason = f"'{self.host}' has no python3: install it there, apt install python3"
+            return [failure(job, name, reason, status="unavailable")]
+        if done.returncode == _SSH_FAILED:
+            try_this = f"this must work: ssh -o BatchMode=yes {self.host} true"
+            reason = f"ssh does not reach '{self.host}': {complaint}; {try_this}"
+            return [failure(job, name, reason, status="unavailable")]
+        return [failure(job, name, f"the measuring script failed on '{self.host}': {complaint}")]
+
+    def _command(self) -> list[str]:
+        python3 = f"exec python3 -c {shlex.quote(_UNPACK_AND_RUN)}"
+        # Through sh: the user's login shell there may be anything.
+        script = f"command -v python3 >/dev/null 2>&1 || {{ echo {_NO_PYTHON}; exit 127; }}; {python3}"
+        return [
+            "ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={self.connect_s}",
+            "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4",
+            *self.options, "--", self.host, f"sh -c {shlex.quote(script)}",
+        ]  # fmt: skip
+
+
+def _last_line(text: str, code: int) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {code}"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Files for a measurement, by name, and what is needed to read its answer."""
+
+    files: Mapping[str, bytes]  # script, job, models and inputs
+    tflite: TFLiteFile | None  # none where the model cannot be exported; `refusal` then says why
+    refusal: str  # why there is no .tflite file
+
+    def to_tar(self) -> bytes:
+        """Return the files as one archive."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for name, content in self.files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+        return buffer.getvalue()
+
+
+def pack(job: BenchJob, *, timeout: float) -> Package:
+    """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
+    names = load(job.onnx).input_names
+    models = {"onnx": ["model.onnx"]}
+    files = {
+        "model.onnx": Path(job.onnx).read_bytes(),
+        "onnx.npz": _npz([[feeds[n] for n in names] for feeds in job.inputs]),
+    }
+    tflite, refusal = None, ""
+    try:
+        tflite = write_tflite(job)
+        files |= {"model.tflite": tflite.path.read_bytes(), "tflite.npz": _npz(tflite.feeds(job))}
+        models["tflite"] = ["model.tflite"]
+    except ExportError as error:
+        refusal = str(error)
+    older = older_twin(job.onnx)
+    if older is not None:
+        files[_OLDER] = older
+        models["onnx"].append(_OLDER)
+    request = {
+        "files": models, "inputs": {kind: f"{kind}.npz" for kind in models}, "ports": len(names),
+        "samples": len(job.inputs), "threads": job.threads, "warm_up": job.warm_up, "repeats": job.repeats,
+        "timeout": timeout,
+    }  # fmt: skip
+    files["job.json"] = json.dumps(request).encode()
+    files[SCRIPT] = resources.files("onnxfold.edge_bench").joinpath(SCRIPT).read_bytes()
+    return Package(files, tflite, refusal)
+
+
+def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
+    """Return a row for each interpreter that a machine has, or one that says that it has none."""
+    system = answer["system"]
+    if not answer["runs"]:
+        return [failure(job, device, f"no interpreter found: {INSTALL}", status="unavailable", details=system)]
+    results = [_row(job, device, package, run, system) for run in answer["runs"]]
+    if package.refusal:
+        reason = f"no TFLite interpreter runs the model: {package.refusal}"
+        results.append(failure(job, device, reason, runtime="TFLite", details=system))
+    return results
+
+
+def failure(
+    job: BenchJob, device: str, reason: str, *, status: str = "failed", runtime: str = "",
+    details: Mapping[str, Any] | None = None,
+) -> BenchResult:  # fmt: skip
+    """Return a row of a measurement that was not made."""
+    return BenchResult(
+        model=job.name, device=device, method="measured-device", status=status, reason=reason, runtime=runtime,
+        threads=job.threads, details=details or {},
+    )  # fmt: skip
+
+
+def _row(
+    job: BenchJob, device: str, package: Package, run: Mapping[str, Any], system: Mapping[str, Any]
+) -> BenchResult:
+    name = run["interpreter"]
+    if "error" in run:
+        return failure(job, device, f"{name}: {run['error']}", runtime=name, details=system)
+    outputs = [[_unpack(packed) for packed in arrays] for arrays in run["outputs"]]
+    if dict(INTERPRETERS)[name] == "tflite" and package.tflite is not None:
+        outputs = package.tflite.to_onnx(outputs)
+    error = relative_error(job.reference, outputs)
+    runtime = f"{name} {run['version']}"
+    reason = deviation(error, TOLERANCE)
+    if reason:
+        return failure(job, device, reason, runtime=runtime, details=system)
+    low, median, high = (float(q) for q in np.quantile(run["seconds"], (0.25, 0.5, 0.75)))
+    settings = (f"{key.replace('_', ' ')} {system[key]}" for key in ("power_mode", "governor") if key in system)
+    return BenchResult(
+        model=job.name, device=device, method="measured-device", runtime=runtime, threads=job.threads,
+        clock_hz=run["clock_hz"], warm_up=job.warm_up, repeats=len(run["seconds"]),
+        latency_s=median, latency_low_s=low, latency_high_s=high,
+        ram_bytes=run["memory"], flash_bytes=len(package.files[run["file"]]),
+        memory="RAM: growth of the process's resident peak (VmHWM) from loading on; flash: the model's file",
+        max_relative_error=error, compared_inputs=len(outputs), basis=", ".join(["measured", *settings]),
+        details=dict(system),
+    )  # fmt: skip
+
+
+def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
+    buffer = io.BytesIO()
+    named: dict[str, Any] = {f"{i}/{j}": a for i, arrays in enumerate(samples) for j, a in enumerate(arrays)}
+    np.savez(buffer, **named)
+    return buffer.getvalue()
+
+
+def _unpack(packed: Mapping[str, Any]) -> Array:
+    data = base64.b64decode(packed["data"])
+    return np.frombuffer(data, np.dtype(packed["dtype"])).reshape(packed["shape"])
+
+
+def older_twin(path: str | Path) -> bytes | None:
+    """Return a model of a newer operator set as one of :data:`OPSET`, None where it is old enough or cannot be."""
+    model = to_model(load(path))
+    if all(o.version <= OPSET for o in model.opset_import if o.domain in ("", "ai.onnx")):
+        return None
+    try:
+        twin = version_converter.convert_version(model, OPSET)
+        twin.ir_version = min(twin.ir_version, IR_VERSION)
+        onnx.checker.check_model(twin, full_check=True)
+    except Exception:  # the converter raises what it likes for operators that the older set does not have
+        return None
+    content: bytes = twin.SerializeToString()
+    return content
