@@ -21,8 +21,7 @@ from onnxfold.budget.devices import DeviceProfile, MemoryNeed
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ExportError
 from onnxfold.export.api import open_model
-from onnxfold.export.firmware.need import counted_need
-from onnxfold.export.firmware.tflm_model import read_tflite
+from onnxfold.export.firmware.need import counted_need, read_tflite
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import from_layout, reference_inputs, run_reference, to_layout
 from onnxfold.export.tflite.convert import Port, convert, fix_to_one_sample

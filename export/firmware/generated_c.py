@@ -17,40 +17,15 @@ from pathlib import Path
 
 from onnxfold.channels.rules.elementwise import UNARY
 from onnxfold.errors import ExportError
-from onnxfold.export.firmware.interface import Buffer, Interface, plan
-from onnxfold.export.fusion.drop_expand import DropExpand, DropInferenceDropout
-from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
-from onnxfold.export.fusion.fuse_activations import FusePadding
+from onnxfold.export.firmware.interface import Buffer, Interface, offsets, plan
+from onnxfold.export.fusion import PREPARE_C
 from onnxfold.graph.files.save import save
 from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.python import python
-from onnxfold.passes.base import Pipeline
-from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
-from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
-from onnxfold.passes.normalize.shapes import FreezeReshapes
-from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
 
 PACKAGE = "emx-onnx-cgen"
 INSTALL = "pip install 'emx-onnx-cgen>=1.4,<1.5' ai-edge-litert flatbuffers"
-
-#: Fewer nodes, standard operators only: the generator knows each operator in every version it has.
-PREPARE_C = Pipeline(
-    (
-        InlineFunctions(),
-        LiftConstants(),
-        DropInferenceDropout(),
-        EliminateIdentity(),
-        FoldConstants(limit_bytes=16 << 20),
-        FreezeReshapes(),
-        FreezeBatchShapes(),
-        FoldConstants(limit_bytes=16 << 20),
-        DropExpand(),
-        FuseBatchNorm(),
-        FusePadding(),
-        RemoveUnused(),
-    )
-)
 
 #: Operators that read element i of an input of the output's size before they write element i of the output, and no
 #: other: they may write over it.
@@ -172,16 +147,12 @@ def _make_activations_static(code: str, interface: Interface, runtime: str) -> t
     types = {int(m[1]): m[2] for m in _NODE.finditer(code)}
     buffers = _buffers(body, calls, types)
     arena_bytes = max(1, plan([*{id(b): b for b in buffers.values()}.values()]))
-    body = _ALLOCATION.sub(lambda m: _placement(m, buffers), body)
-    body = _FREE.sub("", body)
+    body = _FREE.sub("", _ALLOCATION.sub(lambda m: _placement(m, buffers), body))
     places = {int(m["node"]): place for place, m in enumerate(calls)}
     body = _CALL.sub(lambda m: f"    MODEL_OP({places[int(m['node'])]}, {m[0].strip()[:-1]});", body)
     rewritten = f"static void model({entry['parameters']}) {{\n{body}}}"
-    tail = _TAIL.format(
-        count=len(calls),
-        types=", ".join(f'"{types[int(m["node"])]}"' for m in calls),
-        arguments=_arguments(interface),
-    )
+    quoted = ", ".join(f'"{types[int(m["node"])]}"' for m in calls)
+    tail = _TAIL.format(count=len(calls), types=quoted, arguments=_arguments(interface))
     return f"{_HEAD}{code[: entry.start()]}{rewritten}{code[entry.end() :]}{tail}", arena_bytes
 
 
@@ -224,10 +195,5 @@ def _placement(allocation: re.Match[str], buffers: dict[str, Buffer]) -> str:
 
 
 def _arguments(interface: Interface) -> str:
-    places = []
-    for array, tensors in (("model_input", interface.inputs), ("model_output", interface.outputs)):
-        offset = 0
-        for tensor in tensors:
-            places.append(f"(void *)({array} + {offset})")
-            offset += tensor.size_bytes
-    return ", ".join(places)
+    arrays = (("model_input", interface.inputs), ("model_output", interface.outputs))
+    return ", ".join(f"(void *)({array} + {offset})" for array, side in arrays for offset in offsets(side))

@@ -1,7 +1,8 @@
-"""Inputs and outputs of a model, and the memory of a board, in the files of a project."""
+"""Inputs, outputs and operators of a model, and the memory of a board, in the files of a project."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 from onnx import TensorProto
@@ -19,6 +20,16 @@ ELEMENT_TYPES = {
     int(TensorProto.INT32): ("int32", 4),
     int(TensorProto.INT64): ("int64", 8),
     int(TensorProto.BOOL): ("bool", 1),
+}
+
+#: Operators whose method of MicroMutableOpResolver is not the name with capitals for underscores.
+_METHODS = {
+    "BATCH_MATMUL": "BatchMatMul",
+    "CUMSUM": "CumSum",
+    "MIRROR_PAD": "MirrorPad",
+    "PADV2": "PadV2",
+    "RELU_0_TO_1": "Relu0To1",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
 }
 
 
@@ -64,12 +75,15 @@ def read_interface(
         tuple(_tensor(view, n, layouts or {}, int8) for n in names) for names in (view.input_names, view.output_names)
     ]
     for side in sides:
-        offset = 0
-        for tensor in side:
+        for tensor, offset in zip(side, offsets(side), strict=True):
             if offset % tensor.element_bytes:
                 raise ExportError(f"'{tensor.name}' follows tensors of smaller elements, which firmware cannot align")
-            offset += tensor.size_bytes
     return Interface(*sides)
+
+
+def offsets(tensors: Sequence[Tensor]) -> list[int]:
+    """Return where tensors begin that lie in sequence in memory, in bytes."""
+    return [0, *accumulate(t.size_bytes for t in tensors)][: len(tensors)]
 
 
 def tensors_c(interface: Interface) -> str:
@@ -81,38 +95,43 @@ def tensors_c(interface: Interface) -> str:
 def config_h(interface: Interface, name: str, device: str, runtime: str, arena_bytes: int, arena: str = "") -> str:
     """Return `model_config.h`."""
     include, _, attribute = arena.rpartition("\n")
-    lines = [
-        "/* Written by onnxfold. */",
-        "#ifndef MODEL_CONFIG_H",
-        "#define MODEL_CONFIG_H",
-        "",
-        *([include, ""] if include else []),
-        f"#define MODEL_NAME {c_string(name)}",
-        f"#define DEVICE_NAME {c_string(device)}",
-        f"#define MODEL_RUNTIME {c_string(runtime)}",
-        f"#define MODEL_INPUTS {len(interface.inputs)}",
-        f"#define MODEL_OUTPUTS {len(interface.outputs)}",
-        f"#define MODEL_INPUT_BYTES {interface.input_bytes}",
-        f"#define MODEL_OUTPUT_BYTES {interface.output_bytes}",
-        f"#define MODEL_ARENA_BYTES {arena_bytes}",
-        f"#define MODEL_ARENA_ATTRIBUTE {attribute}".rstrip(),
-        "",
-        "#endif",
-        "",
-    ]
-    return "\n".join(lines)
+    defined = {
+        "MODEL_NAME": c_string(name),
+        "DEVICE_NAME": c_string(device),
+        "MODEL_RUNTIME": c_string(runtime),
+        "MODEL_INPUTS": len(interface.inputs),
+        "MODEL_OUTPUTS": len(interface.outputs),
+        "MODEL_INPUT_BYTES": interface.input_bytes,
+        "MODEL_OUTPUT_BYTES": interface.output_bytes,
+        "MODEL_ARENA_BYTES": arena_bytes,
+        "MODEL_ARENA_ATTRIBUTE": attribute,
+    }
+    lines = [f"#define {key} {value}".rstrip() for key, value in defined.items()]
+    head = "/* Written by onnxfold. */\n#ifndef MODEL_CONFIG_H\n#define MODEL_CONFIG_H\n\n"
+    return head + "\n".join([*([include, ""] if include else []), *lines, "", "#endif", ""])
+
+
+def operators_h(operators: tuple[str, ...]) -> str:
+    """Return `model_operators.h`: the resolver with just these operators."""
+    calls = " &&\n         ".join(f"resolver.Add{method_of(o)}() == kTfLiteOk" for o in operators)
+    return (
+        "// Written by onnxfold: the operators of the model.\n"
+        "#ifndef MODEL_OPERATORS_H\n#define MODEL_OPERATORS_H\n\n"
+        f"using OperatorResolver = tflite::MicroMutableOpResolver<{len(operators)}>;\n\n"
+        "static bool add_operators(OperatorResolver &resolver) {\n"
+        f"  return {calls};\n"
+        "}\n\n#endif\n"
+    )
+
+
+def method_of(operator: str) -> str:
+    """Return the operator's name in the methods of MicroMutableOpResolver ('CONV_2D' is 'Conv2D')."""
+    plain = "".join(part.capitalize() for part in operator.split("_"))
+    return _METHODS.get(operator, plain.replace("2d", "2D").replace("3d", "3D"))
 
 
 def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
-    """Return `memory.ld`: the memory of mps2-an386 that a project may use.
-
-    Parameters
-    ----------
-    flash_bytes, ram_bytes : int
-        Size of flash and RAM.
-    weights_bytes : int
-        Size of a memory of its own for constants, the board's PSRAM; 0 to have them in flash.
-    """
+    """Return `memory.ld`: the memory of mps2-an386 that a project may use; with some for weights, the board's PSRAM."""
     weights = (
         f"    WEIGHTS (r) : ORIGIN = 0x21000000, LENGTH = {weights_bytes}\n}}\n"
         if weights_bytes
@@ -134,13 +153,11 @@ def c_string(text: str) -> str:
 
 
 def _table(name: str, count: str, tensors: Sequence[Tensor]) -> str:
-    rows, offset = [], 0
-    for tensor in tensors:
+    rows = []
+    for tensor, offset in zip(tensors, offsets(tensors), strict=True):
         shape, axes = "x".join(map(str, tensor.shape)), " ".join(map(str, tensor.axes))
-        kind = f"MODEL_{tensor.element_type.upper()}"
-        count_of = prod(tensor.shape)
-        rows.append(f'    {{{kind}, {count_of}, {offset}, "{shape}", "{axes}", {c_string(tensor.name)}}},\n')
-        offset += tensor.size_bytes
+        places = f'MODEL_{tensor.element_type.upper()}, {prod(tensor.shape)}, {offset}, "{shape}", "{axes}"'
+        rows.append(f"    {{{places}, {c_string(tensor.name)}}},\n")
     return f"\nconst model_tensor {name}[{count}] = {{\n{''.join(rows)}}};\n"
 
 

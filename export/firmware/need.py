@@ -1,23 +1,28 @@
 """Memory needs of a model, and the boards of projects, which have room for it or not.
 
-A need is that in TensorFlow Lite Micro, or counted on the graph where the model cannot be exported.
+A need is that in TensorFlow Lite Micro, read from the .tflite file, or counted on the graph where the model cannot be
+exported.
 """
 
 import tempfile
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.budget.costs.weights import BatchOfOne
 from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device, misfit
 from onnxfold.errors import ConfigError, ExportError, UnsupportedModelError
 from onnxfold.export.api import export_model, open_model
-from onnxfold.export.firmware.interface import STACK_BYTES
-from onnxfold.export.firmware.tflm_model import RUNTIME, read_tflite
+from onnxfold.export.firmware.interface import STACK_BYTES, Buffer, align, plan
 from onnxfold.export.tflite.convert import fix_to_one_sample
+from onnxfold.export.tflite.graph import NUMPY_TYPES, schema
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 
+RUNTIME = "TensorFlow Lite Micro"
 #: Of the Arduino Nano 33 BLE: the memory that firmware for QEMU is linked for.
 FLASH_BYTES = 1_048_576
 RAM_BYTES = 262_144
@@ -44,7 +49,8 @@ def counted_need(view: GraphView, why: str, *, shrinks: int = 1) -> MemoryNeed:
     """Return the least memory need of a model, counted on its graph, with the reason why it is not known better."""
     try:
         sizes = BatchOfOne(view)
-        buffers = sum(_bytes(sizes, name) for name in (*view.input_names, *view.output_names))
+        ports = (*view.input_names, *view.output_names)
+        buffers = sum(sizes.element_bytes(name) * prod(sizes.shape(name)) for name in ports)
     except UnsupportedModelError:
         buffers = 0
     ram = count_ram(view)
@@ -53,13 +59,6 @@ def counted_need(view: GraphView, why: str, *, shrinks: int = 1) -> MemoryNeed:
         activation_bytes=None if ram is None else ram // shrinks,
         basis=f"counted on the graph, lower bounds: {why}", is_exact=False,
     )  # fmt: skip
-
-
-def _bytes(sizes: BatchOfOne, name: str) -> int:
-    size = sizes.element_bytes(name)
-    for length in sizes.shape(name):
-        size *= length
-    return size
 
 
 def board_of(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
@@ -86,3 +85,83 @@ def require_room(need: MemoryNeed, board: DeviceProfile, dtype: str) -> None:
     bare = replace(board, runtime_flash_bytes=0, runtime_ram_bytes=0, stack_bytes=0)
     if misfit(need, bare):
         raise ExportError(f"{advice_to_fit(need, board, dtype)}; nothing was written")
+
+
+#: What the interpreter keeps in the arena beside activations: nodes, registrations, evaluation tensors, and kernels'
+#: data. Bytes for the interpreter, per operator, per tensor, and per channel that a kernel scales. Measured where
+#: pointers have 64 bits, and rounded up; raise MODEL_ARENA_BYTES where this is not enough.
+_TABLES = (1024, 208, 24, 8)
+#: Kernels with numbers per channel in any type, and those with such numbers in integers alone.
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+_SCALED = (*_CONVOLUTIONS, "FULLY_CONNECTED")
+#: Kernels of integers that add up in 32 bits, in scratch memory of the size of their result.
+_ACCUMULATING = ("MEAN", "SUM", "TRANSPOSE_CONV")
+
+
+@dataclass(frozen=True)
+class TflmModel:
+    """Contents of a .tflite file."""
+
+    operators: tuple[str, ...]  # names of the operators, each once
+    need: MemoryNeed  # the file, and the memory for activations, the interpreter's tables, inputs and outputs
+    int8: frozenset[str] = frozenset()  # names of inputs and outputs in int8
+
+
+def read_tflite(path: Path) -> TflmModel:
+    """Read operators and the memory of activations from a .tflite file."""
+    content = path.read_bytes()
+    model = schema().ModelT.InitFromObj(schema().Model.GetRootAsModel(content, 0))
+    names = {v: k for k, v in vars(schema().BuiltinOperator).items() if not k.startswith("_")}
+    codes = [names[max(c.builtinCode, c.deprecatedBuiltinCode)] for c in model.operatorCodes]
+    (graph,) = model.subgraphs
+    kinds = [codes[operator.opcodeIndex] for operator in graph.operators]
+    types = {v: k for k, v in vars(schema().TensorType).items() if not k.startswith("_")}
+    results = [graph.tensors[int(operator.outputs[0])] for operator in graph.operators]
+    integers = [types[tensor.type] in ("INT8", "INT16") for tensor in results]
+    buffers = _buffers(model, graph, types)
+    channels = 0
+    for place, (kind, result, whole) in enumerate(zip(kinds, results, integers, strict=True)):
+        if kind in _CONVOLUTIONS or (kind in _SCALED and whole):
+            channels += int(result.shape[-1])
+        if kind in _ACCUMULATING and whole:
+            buffers.append(Buffer(align(4 * prod(int(d) for d in result.shape)), place, place))
+    ports = [graph.tensors[int(i)] for i in (*graph.inputs, *graph.outputs)]
+    interpreter, per_operator, per_tensor, per_channel = _TABLES
+    need = MemoryNeed(
+        runtime=RUNTIME,
+        model_bytes=len(content),
+        activation_bytes=plan(buffers),
+        table_bytes=align(
+            interpreter + per_operator * len(kinds) + per_tensor * len(graph.tensors) + per_channel * channels
+        ),
+        buffer_bytes=sum(_tensor_bytes(port, types) for port in ports),
+        basis=f"RAM: arena of {RUNTIME} as it is exported, input and output; flash: the .tflite file",
+    )
+    int8 = frozenset(port.name.decode() for port in ports if types[port.type] == "INT8")
+    return TflmModel(tuple(sorted(set(codes))), need, int8)
+
+
+def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
+    """Return the memory of every tensor that is not a constant, in the order of the file."""
+    end = len(graph.operators)
+    first = {int(i): 0 for i in graph.inputs}
+    last = {int(i): 0 for i in graph.inputs} | {int(i): end for i in graph.outputs}
+    for place, operator in enumerate(graph.operators):
+        for i in (int(o) for o in operator.outputs):
+            first.setdefault(i, place)
+            last[i] = max(last.get(i, place), place)
+        for i in (int(o) for o in operator.inputs if o >= 0):
+            last[i] = max(last.get(i, place), place)
+    buffers = []
+    for index, tensor in enumerate(graph.tensors):
+        data = model.buffers[tensor.buffer].data
+        if index in first and (data is None or not len(data)):
+            buffers.append(Buffer(align(_tensor_bytes(tensor, types)), first[index], last[index]))
+    return buffers
+
+
+def _tensor_bytes(tensor: Any, types: Mapping[int, str]) -> int:
+    dtype = NUMPY_TYPES.get(types[tensor.type])
+    if dtype is None:
+        raise ExportError(f"tensor '{tensor.name}' has elements of type {types[tensor.type]}, which have no size")
+    return dtype.itemsize * prod(map(int, () if tensor.shape is None else tensor.shape))

@@ -3,23 +3,22 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.costs.memory import count_flash
-from onnxfold.budget.devices import DeviceProfile, MemoryNeed, load_device
+from onnxfold.budget.devices import DeviceProfile, MemoryNeed
 from onnxfold.config import NOTHING, checks
 from onnxfold.config.checks import takes_keywords
 from onnxfold.errors import ConfigError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.draft import ExportOptions, SampleOptions, c_identifier, write_c_array
 from onnxfold.export.firmware.generated_c import generate_c
-from onnxfold.export.firmware.interface import Interface, config_h, memory_ld, read_interface, tensors_c
-from onnxfold.export.firmware.need import BOARDS, FLASH_BYTES, RAM_BYTES, advice_to_fit, board_of, require_room
-from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
+from onnxfold.export.firmware.interface import Interface, config_h, memory_ld, operators_h, read_interface, tensors_c
+from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES, advice_to_fit, board_of, read_tflite, require_room
 from onnxfold.export.tflite.convert import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.files.load import ModelLike, blames_broken_files
@@ -91,10 +90,10 @@ class FirmwareReport(ModelOfProject):
 
 @dataclass(frozen=True)
 class _Named:
-    """The kind of a project, what its firmware calls the model, and what its folder is called."""
+    """Names of a project."""
 
     kind: str
-    model: str
+    model: str  # what the firmware calls the model
     folder: str
 
 
@@ -105,17 +104,8 @@ class _Content:
     interface: Interface
     need: MemoryNeed
     files: Mapping[str, str]
+    is_tflm: bool = False  # whether TensorFlow Lite Micro runs the model, or generated code
     notes: tuple[str, ...] = ()
-
-    @property
-    def is_tflm(self) -> bool:
-        """Whether TensorFlow Lite Micro runs the model."""
-        return "model_tflm.cpp" in self.files
-
-    @property
-    def arena_bytes(self) -> int:
-        """Memory for activations."""
-        return self.need.arena_bytes or 0
 
 
 class ProjectOptions(TypedDict, total=False):
@@ -198,11 +188,10 @@ def write_project(
     view = open_model(model, options["input_shapes"])
     fix_to_one_sample(view)
     with new_folder(target) as draft, tempfile.TemporaryDirectory() as work:
-        content = (
-            _generated(view, Path(work), named)
-            if runtime == "generated"
-            else _tflm(view, Path(work), named, {**options["samples"], **checking})
-        )
+        if runtime == "generated":
+            content = _generated(view, Path(work))
+        else:
+            content = _tflm(view, Path(work), kind, {**options["samples"], **checking})
         board = board_of(kind, options["flash_bytes"], options["ram_bytes"])
         if kind != "qemu":  # whose linker says it, and by how many bytes
             require_room(content.need, board, dtype)
@@ -212,7 +201,7 @@ def write_project(
             (draft / file).write_text(text, encoding="utf-8", newline="\n")
         report = FirmwareReport(
             path=str(target), kind=kind, runtime=content.need.runtime, input_bytes=content.interface.input_bytes,
-            output_bytes=content.interface.output_bytes, arena_bytes=content.arena_bytes,
+            output_bytes=content.interface.output_bytes, arena_bytes=content.need.arena_bytes or 0,
             model_bytes=content.need.model_bytes, dtype=dtype, misfit=advice_to_fit(content.need, board, dtype),
             files=tuple(sorted(written)), notes=content.notes,
         )  # fmt: skip
@@ -234,18 +223,17 @@ def _check_kind(kind: str, runtime: str, dtype: str) -> str:
     return runtime or KINDS[kind]
 
 
-def _generated(view: GraphView, work: Path, named: _Named) -> _Content:
+def _generated(view: GraphView, work: Path) -> _Content:
     interface = read_interface(view)
     code = generate_c(view, interface, work)
-    sources = {"model_generated.c": code.code, "model_generated_data.c": code.data}
     need = MemoryNeed(
         runtime=code.runtime, model_bytes=count_flash(view), activation_bytes=code.arena_bytes,
         buffer_bytes=interface.input_bytes + interface.output_bytes, basis="the project's arrays; constants, counted",
     )  # fmt: skip
-    return _content(named, interface, need, sources)
+    return _Content(interface, need, {"model_generated.c": code.code, "model_generated_data.c": code.data})
 
 
-def _tflm(view: GraphView, work: Path, named: _Named, options: ExportOptions) -> _Content:
+def _tflm(view: GraphView, work: Path, kind: str, options: ExportOptions) -> _Content:
     path = work / "model.tflite"
     report = export_model(to_model(view), path, **options)
     layouts = {**report.inputs, **report.outputs}
@@ -253,31 +241,20 @@ def _tflm(view: GraphView, work: Path, named: _Named, options: ExportOptions) ->
     tflm_model = read_tflite(path)
     interface = read_interface(view, axes_of, tflm_model.int8)
     write_c_array(path, work / "model_data.h", name="model_data")
-    library = "#include <Chirale_TensorFlowLite.h>\n" if named.kind == "arduino" else ""
+    library = "#include <Chirale_TensorFlowLite.h>\n" if kind == "arduino" else ""
     sources = {
         "model_data.h": (work / "model_data.h").read_text(),
         "model_operators.h": operators_h(tflm_model.operators),
         "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
         "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
     }
-    return replace(_content(named, interface, tflm_model.need, sources), notes=tuple(report.notes))
+    return _Content(interface, tflm_model.need, sources, is_tflm=True, notes=tuple(report.notes))
 
 
 def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
     """Return the axes of ONNX in the order of a layout such as 'NHWC', () where it is ONNX's own."""
     letters = {3: "NCW", 4: "NCHW", 5: "NCDHW"}.get(len(view.shape(name) or ()), "")
     return tuple(letters.index(c) for c in layout) if sorted(layout) == sorted(letters) else ()
-
-
-def _content(named: _Named, interface: Interface, need: MemoryNeed, files: dict[str, str]) -> _Content:
-    device = BOARDS.get(named.kind, "mps2-an386")
-    arena = _ESP_PSRAM if named.kind == "esp-idf" and need.in_psram(load_device(device)) else ""
-    common = {
-        **{n: _template(f"core/{n}") for n in _CORE},
-        "model_config.h": config_h(interface, named.model, device, need.runtime, need.arena_bytes or 0, arena),
-        "model_tensors.c": tensors_c(interface),
-    }
-    return _Content(interface, need, {**common, **files})
 
 
 @dataclass(frozen=True)
@@ -301,11 +278,20 @@ _TEMPLATES = {
 
 def _project_files(content: _Content, named: _Named, board: DeviceProfile) -> dict[str, str]:
     """Return the text of every file of a project."""
-    templates = _TEMPLATES[named.kind]
+    templates, need = _TEMPLATES[named.kind], content.need
     more, facts = _OWN_FILES[named.kind](content, named, board)
+    arena = _ESP_PSRAM if named.kind == "esp-idf" and need.in_psram(board) else ""
+    code = {
+        **{n: _template(f"core/{n}") for n in _CORE},
+        "model_config.h": config_h(
+            content.interface, named.model, board.name, need.runtime, need.arena_bytes or 0, arena
+        ),
+        "model_tensors.c": tensors_c(content.interface),
+        **content.files,
+        **{n: _template(f"{templates.folder}/{n}") for n in templates.sources},
+    }
     return {
-        **{f"{templates.code}/{n}": text for n, text in content.files.items()},
-        **{f"{templates.code}/{n}": _template(f"{templates.folder}/{n}") for n in templates.sources},
+        **{f"{templates.code}/{n}": text for n, text in code.items()},
         **{n: _template(f"{templates.folder}/{n}") for n in templates.top},
         **more,
         "README.md": _readme(_template(f"{templates.folder}/README.md"), content, named, facts),
@@ -357,7 +343,7 @@ def _readme(template: str, content: _Content, named: _Named, facts: Mapping[str,
         runtime_text=f"{runtime} with the model as a .tflite array" if content.is_tflm else f"C code by {runtime}",
         input_bytes=content.interface.input_bytes,
         output_bytes=content.interface.output_bytes,
-        activation_bytes=content.arena_bytes,
+        activation_bytes=content.need.arena_bytes or 0,
         activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if content.is_tflm else "",
         **facts,
     )

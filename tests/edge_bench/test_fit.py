@@ -10,7 +10,7 @@ import pytest
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.edge_bench import job as arena_module
 from onnxfold.edge_bench.job import Arena, measure_arena, needs, prepare_job, write_tflite
-from onnxfold.export.firmware.tflm_model import read_tflite
+from onnxfold.export.firmware.need import read_tflite
 from onnxfold.graph.files.load import load
 from testing import models
 from tests.edge_bench.jobs import small_job

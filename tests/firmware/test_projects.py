@@ -16,8 +16,8 @@ from onnxfold.errors import ConfigError, ExportError, ModelSaveError
 from onnxfold.export import firmware, to_tflite
 from onnxfold.export.firmware import project as project_module
 from onnxfold.export.firmware import write_project
-from onnxfold.export.firmware.interface import config_h, tensors_c
-from onnxfold.export.firmware.tflm_model import method_of, operators_h, read_tflite
+from onnxfold.export.firmware.interface import config_h, method_of, operators_h, tensors_c
+from onnxfold.export.firmware.need import read_tflite
 from testing import models
 from tests.firmware.jobs import small_model
 from tests.firmware.native import (
