@@ -8,9 +8,15 @@ from typing import Any, TypedDict
 
 from onnxfold.errors import ExportError
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
-from onnxfold.export.parity import check_samples, reference_inputs, run_reference, set_apart, user_batches
+from onnxfold.export.parity import (
+    TFLiteInterpreter,
+    check_samples,
+    reference_inputs,
+    run_reference,
+    set_apart,
+    user_batches,
+)
 from onnxfold.export.tflite.convert import Converted, Ports, convert
 from onnxfold.export.tflite.graph import store_as_float16
 from onnxfold.graph.files.save import to_model
@@ -115,7 +121,10 @@ def write_draft(
         try:
             _require_floats(view)
             converted = _convert(view, keep_nchw)
-            notes = _store(converted, draft, view, options, calibration)
+            if dtype == "float16":
+                store_as_float16(converted.graph)
+            draft.write_bytes(converted.to_bytes(view.graph.name))
+            notes = _quantise(converted, draft, view, options["seed"], calibration) if dtype == "int8" else []
             ports = (converted.inputs, converted.outputs)
             return _report(draft, "direct", dtype, ports, notes, converted.operators), ports
         except ExportError as error:
@@ -161,16 +170,6 @@ def _require_floats(view: GraphView) -> None:
             "--dtype int8",
             node=done.name or node_key(done), op_type=done.op_type,
         )  # fmt: skip
-
-
-def _store(
-    converted: Converted, draft: Path, view: GraphView, options: ExportOptions, calibration: Arrays | None
-) -> list[str]:
-    """Write the draft; return what to say of it."""
-    if options["dtype"] == "float16":
-        store_as_float16(converted.graph)
-    draft.write_bytes(converted.to_bytes(view.graph.name))
-    return _quantise(converted, draft, view, options["seed"], calibration) if options["dtype"] == "int8" else []
 
 
 def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, calibration: Arrays | None) -> list[str]:

@@ -14,7 +14,7 @@ import onnx
 from onnx import ModelProto
 
 from onnxfold.errors import ExportError
-from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.parity import TFLiteInterpreter
 from onnxfold.export.tflite.convert import Port, Ports
 from onnxfold.export.tflite.layout import channels_last, plain
 
@@ -25,19 +25,13 @@ _TIMEOUT_S = 1800
 _SUFFIXES = {"float32": "_float32.tflite", "float16": "_float16.tflite"}
 
 
-def find_onnx2tf() -> str | None:
-    """Return the onnx2tf program: that named by the environment variable, else the one on the path."""
-    return os.environ.get(PROGRAM) or shutil.which("onnx2tf")
-
-
 def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: bool) -> Ports:
     """Convert a copy of a model; return the layouts of its inputs and outputs."""
-    program = find_onnx2tf()
+    program = os.environ.get(PROGRAM) or shutil.which("onnx2tf")
     if program is None:
         raise ExportError(
-            "onnx2tf is not installed: install it into an environment of its own (Python 3.12 or "
-            "newer) and put the program "
-            f"on the path, or name it in {PROGRAM}"
+            "onnx2tf is not installed: install it into an environment of its own (Python 3.12 or newer) and put the "
+            f"program on the path, or name it in {PROGRAM}"
         )
     if dtype not in _SUFFIXES:
         raise ExportError(f"{dtype} needs the direct writer: use --backend direct")
@@ -45,12 +39,11 @@ def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: b
         folder = Path(name)
         source = folder / "model.onnx"
         onnx.save(model, str(source))
-        command = [program, "-i", str(source), "-o", str(folder / "out"), "-tb", "flatbuffer_direct"]
-        command += ["-coion", "-osd", "-n"]
         weights = {w.name for w in model.graph.initializer}
         inputs = [i.name for i in model.graph.input if i.name not in weights]
-        command += ["-k", *inputs] if keep_nchw_inputs else []
-        _run(command, folder)
+        kept = ["-k", *inputs] if keep_nchw_inputs else []
+        out = str(folder / "out")
+        _run([program, "-i", str(source), "-o", out, "-tb", "flatbuffer_direct", "-coion", "-osd", "-n", *kept], folder)
         written = folder / "out" / f"model{_SUFFIXES[dtype]}"
         if not written.exists():
             raise ExportError(f"onnx2tf ended without writing a {dtype} file")
@@ -74,7 +67,6 @@ def _run(command: list[str], folder: Path) -> None:
 
 def _ports(model: ModelProto, inputs: list[str], path: Path) -> Ports:
     """Read the layouts off the file's shapes."""
-    interpreter = TFLiteInterpreter(path)
     declared = {i.name: i for i in (*model.graph.input, *model.graph.output)}
 
     def port(name: str, sizes: tuple[int, ...]) -> Port:
@@ -82,16 +74,12 @@ def _ports(model: ModelProto, inputs: list[str], path: Path) -> Ports:
         shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
         if len(sizes) != len(shape):
             raise ExportError(f"onnx2tf gave '{name}' {len(sizes)} axes instead of {len(shape)}")
-        fitting = [
-            layout
-            for layout in dict.fromkeys((channels_last(len(shape)), plain(len(shape))))
-            if all(s is None or s == f for s, f in zip((shape[p] for p in layout.perm), sizes, strict=True))
-        ]
-        if not fitting:
-            raise ExportError(f"onnx2tf gave '{name}' the shape {list(sizes)}: neither ONNX's order nor channels last")
-        return Port(name, shape, fitting[0])
+        for layout in (channels_last(len(shape)), plain(len(shape))):
+            if all(shape[p] in (None, size) for p, size in zip(layout.perm, sizes, strict=True)):
+                return Port(name, shape, layout)
+        raise ExportError(f"onnx2tf gave '{name}' the shape {list(sizes)}: neither ONNX's order nor channels last")
 
-    shapes = interpreter.shapes()
+    shapes = TFLiteInterpreter(path).shapes()
     sides = ((inputs, shapes["inputs"]), ([o.name for o in model.graph.output], shapes["outputs"]))
     missing = [n for names, shape_of in sides for n in names if n not in shape_of]
     if missing:

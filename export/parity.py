@@ -10,15 +10,16 @@ measured against their own largest entry.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from onnxfold.budget.costs.running import count_macs
 from onnxfold.errors import ExportError
-from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.tflite.convert import Ports
 from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.files.load import ModelLike
@@ -29,6 +30,78 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.statistics.activations import Batches
+
+#: Packages in the order of preference; both have the same class.
+PACKAGES = ("ai_edge_litert", "tflite_runtime")
+
+
+def installed_interpreter() -> str | None:
+    """Return the package whose interpreter would be used; None if none is installed."""
+    for package in PACKAGES:
+        if find_spec(package) is not None and find_spec(f"{package}.interpreter") is not None:
+            return package
+    return None
+
+
+class TFLiteInterpreter:
+    """A .tflite file loaded in an interpreter; arrays by the names of the signature."""
+
+    def __init__(self, path: Path, *, threads: int = 1) -> None:
+        self.package = installed_interpreter()
+        if self.package is None:
+            raise ExportError(
+                "no TFLite interpreter is installed to check the file with: pip install ai-edge-litert flatbuffers, or "
+                "give --no-verify"
+            )
+        module = import_module(f"{self.package}.interpreter")
+        try:
+            self._interpreter: Any = module.Interpreter(model_path=str(path), num_threads=threads)
+            self._runner = self._interpreter.get_signature_runner()
+            self._inputs = dict(self._runner.get_input_details())
+            self._outputs = dict(self._runner.get_output_details())
+        except (RuntimeError, ValueError) as error:
+            raise ExportError(f"{self.package} does not load the file: {_one_line(error)}") from None
+
+    def shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return the shapes of 'inputs' and 'outputs' by name, with the size that a free batch has in the file."""
+        sides = (("inputs", self._inputs), ("outputs", self._outputs))
+        return {side: {n: tuple(int(d) for d in v["shape"]) for n, v in details.items()} for side, details in sides}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return all outputs by name; the inputs' first dimension may have any size where it is free.
+
+        Floats go into quantised inputs, and come out of quantised outputs, by their scale and zero point.
+        """
+        try:
+            outputs = self._runner(**{n: _quantise(v, self._inputs[n]) for n, v in feeds.items()})
+        except (RuntimeError, ValueError) as error:
+            raise ExportError(f"{self.package} fails while running the file: {_one_line(error)}") from None
+        return {n: _dequantise(v, self._outputs[n]) for n, v in outputs.items()}
+
+    def quantisation(self) -> dict[str, tuple[float, int]]:
+        """Return scale and zero point of the inputs and outputs that are quantised."""
+        details = {**self._inputs, **self._outputs}
+        pairs = {n: d["quantization"] for n, d in details.items()}
+        return {n: (float(scale), int(zero)) for n, (scale, zero) in pairs.items() if scale}
+
+
+def _quantise(values: Array, detail: Mapping[str, Any]) -> Array:
+    scale, zero = detail["quantization"]
+    if not scale or values.dtype.kind != "f":
+        return values
+    limits = np.iinfo(detail["dtype"])
+    stored: Array = np.clip(np.round(values / scale) + zero, limits.min, limits.max).astype(detail["dtype"])
+    return stored
+
+
+def _dequantise(values: Array, detail: Mapping[str, Any]) -> Array:
+    scale, zero = detail["quantization"]
+    return (values.astype(np.float32) - zero) * np.float32(scale) if scale else values
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
 
 Outputs = list[dict[str, Array]]
 
@@ -48,24 +121,20 @@ _FACTORS = (3.0, 10.0, 30.0, 100.0)
 _DULL = 0.01
 
 
-class Scale(NamedTuple):
-    """The value that differences of an output are measured against, and its name in messages."""
-
-    value: float
-    words: str
-
-
 def probabilities(view: GraphView) -> frozenset[str]:
     """Return the outputs of a model whose entries lie between 0 and 1 by its operators."""
     return frozenset(name for name in view.output_names if _is_probability(view, name))
 
 
-def scale_of(name: str, bounded: frozenset[str], own: Array, reached: float) -> Scale:
-    """Return the scale of an output."""
-    if name in bounded:
-        return Scale(1.0, "the range 0 to 1") if reached >= _EXCITED else Scale(_DULL, f"{_DULL:g}")
+def scale_of(own: Array, reached: float | None) -> tuple[float, str]:
+    """Return the value that differences of an output are measured against, in words, too.
+
+    `reached` is the largest value of an output whose entries lie between 0 and 1.
+    """
+    if reached is not None:
+        return (1.0, "the range 0 to 1") if reached >= _EXCITED else (_DULL, f"{_DULL:g}")
     largest = float(np.abs(own[np.isfinite(own)]).max(initial=0.0))
-    return Scale(largest or 1.0, "the largest entry")
+    return largest or 1.0, "the largest entry"
 
 
 def exciting_inputs(
@@ -86,11 +155,6 @@ def exciting_inputs(
         if not dull:
             break
     return more, more_outputs
-
-
-def largest_entries(names: frozenset[str], outputs: Outputs) -> dict[str, float]:
-    """Return the largest entry of outputs over all batches."""
-    return {name: _largest_value(name, outputs) for name in names}
 
 
 def _largest_value(name: str, outputs: Outputs) -> float:
@@ -202,30 +266,29 @@ def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[s
 
 
 def compare(
-    path: Path,
-    batches: Batches,
-    expected: Outputs,
-    ports: Ports,
-    bounded: frozenset[str] = frozenset(),
+    path: Path, batches: Batches, expected: Outputs, ports: Ports, bounded: frozenset[str] = frozenset()
 ) -> Parity:
     """Run an exported file on the inputs of :func:`run_reference` and measure the differences."""
     interpreter = TFLiteInterpreter(path)
-    absolute, relative, worst, scale = 0.0, -1.0, "", Scale(1.0, "")
-    reached, energies = largest_entries(bounded, expected), {port.name: np.zeros(2) for port in ports[1]}
+    absolute, relative, worst, scale = 0.0, -1.0, "", ""
+    reached = {name: _largest_value(name, expected) for name in bounded}
+    energies = {port.name: np.zeros(2) for port in ports[1]}
     for name, a, b in _beside(interpreter, batches, expected, ports):
         error = difference(name, a, b)
         if a.size and not np.isfinite(a).any():
             continue
         absolute = max(absolute, error)
         energies[name] += _energies(a, b)
-        own = scale_of(name, bounded, a, reached.get(name, 0.0))
-        if not error / own.value <= relative:  # NaN included
-            relative, worst, scale = error / own.value, name, own
-    ratios = {name: _decibels(*energy) for name, energy in energies.items() if energy[1]}
+        unit, words = scale_of(a, reached.get(name))
+        if not error / unit <= relative:  # NaN included
+            relative, worst, scale = error / unit, name, words
+    ratios = {
+        name: 10 * math.log10(max(signal, _NO_SIGNAL) / noise) for name, (signal, noise) in energies.items() if noise
+    }
     noisiest = min(ratios, key=lambda name: ratios[name], default="")
     samples = sum(len(first) if (first := next(iter(feeds.values()), np.zeros(()))).ndim else 1 for feeds in batches)
     return Parity(
-        str(interpreter.package), samples, absolute, max(relative, 0.0), worst, scale.words,
+        str(interpreter.package), samples, absolute, max(relative, 0.0), worst, scale,
         snr_db=ratios.get(noisiest), noisiest=noisiest,
     )  # fmt: skip
 
@@ -254,11 +317,6 @@ def _energies(a: Array, b: Array) -> Array:
     """Return the energy of values and of the differences from them, where they are finite."""
     finite = np.isfinite(a)
     return np.array([np.square(a[finite]).sum(), np.square((b - a)[finite]).sum()])
-
-
-def _decibels(signal: float, noise: float) -> float:
-    """Return a ratio in decibels; no signal counts as a very small one."""
-    return 10 * math.log10(max(signal, _NO_SIGNAL) / noise)
 
 
 def difference(name: str, a: Array, b: Array) -> float:

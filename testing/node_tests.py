@@ -17,8 +17,7 @@ from onnx import helper, numpy_helper
 from onnxfold.errors import ExportError, OnnxFoldError
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.interpreter import TFLiteInterpreter
-from onnxfold.export.parity import from_layout, to_layout
+from onnxfold.export.parity import TFLiteInterpreter, from_layout, to_layout
 from onnxfold.export.tflite.context import registered
 from onnxfold.export.tflite.convert import convert
 from onnxfold.export.tflite.graph import ELEMENT_TYPES

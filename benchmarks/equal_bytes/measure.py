@@ -9,7 +9,7 @@ import onnxruntime as ort
 from benchmarks.accuracy.networks import Images, Labels
 from benchmarks.accuracy.store import Row
 from benchmarks.equal_bytes.variants import Variant
-from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.parity import TFLiteInterpreter
 from onnxfold.latency.interleaved import Timing, clock_for, time_interleaved
 from onnxfold.machine.threads import usable_cores
 

@@ -1,6 +1,5 @@
 """Passes that reduce the number of operators for edge runtimes and keep the function."""
 
-from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
 from onnxfold.export.fusion.local_rewrites import (
     DropInferenceDropout,
     FuseGelu,
@@ -9,7 +8,7 @@ from onnxfold.export.fusion.local_rewrites import (
     FusePadding,
     WriteOldOperators,
 )
-from onnxfold.export.fusion.shapes import DropExpand, FreezeBatchShapes
+from onnxfold.export.fusion.shapes import DropExpand, FreezeBatchShapes, InlineConstantIf
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants

@@ -1,16 +1,16 @@
-"""Registry of converters, and the view that one has of its node: shapes, constants, tensors in a layout."""
+"""Registry of converters, what one sees of its node: shapes, constants, tensors in a layout, and their arithmetic."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import NoReturn
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxfold.errors import ExportError
-from onnxfold.export.tflite.calculator import Calculator
-from onnxfold.export.tflite.graph import ELEMENT_TYPES, Graph, Value
-from onnxfold.export.tflite.layout import Layout, LayoutRule, Shape, plain
+from onnxfold.export.tflite.graph import ELEMENT_TYPES, NUMPY_TYPES, Graph, Value, is_one
+from onnxfold.export.tflite.layout import Dynamic, Layout, LayoutRule, Shape, plain
 from onnxfold.graph.registry import NodeReader, OperatorRegistry
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -36,11 +36,6 @@ class Tensors:
             self._named.add(id(value))
             value.name = tensor
 
-    def rename(self, value: Value, tensor: str) -> None:
-        """Call a value by the name that the model's interface has for it."""
-        self._named.add(id(value))
-        value.name = tensor
-
     def put(self, tensor: str, value: Value, layout: Layout) -> None:
         """Say what an activation is; in its planned layout it has its ONNX name."""
         self._values.setdefault(tensor, {})[layout] = value
@@ -54,17 +49,14 @@ class Tensors:
         return known[layout]
 
     def _convert(self, value: Value, source: Layout, wanted: Layout) -> Value:
+        rank = len(source.block or wanted.block) + 1
         if source.block:
-            batch = value.shape[:1]
-            image = self.graph.reshape(value, (*batch, *source.block[1:], source.block[0]))
-            rank = len(source.block) + 1
+            image = self.graph.reshape(value, (*value.shape[:1], *source.block[1:], source.block[0]))
             image = self.graph.transpose(image, (0, rank - 1, *range(1, rank - 1)))
             return self._convert(self.graph.reshape(image, value.shape), plain(2), wanted)
         if wanted.block:
-            batch = value.shape[:1]
-            image = self.graph.reshape(value, (*batch, *wanted.block))
-            image = self.graph.transpose(image, (0, *range(2, len(wanted.block) + 1), 1))
-            return self.graph.reshape(image, value.shape)
+            image = self.graph.reshape(value, (*value.shape[:1], *wanted.block))
+            return self.graph.reshape(self.graph.transpose(image, (0, *range(2, rank), 1)), value.shape)
         return self.graph.transpose(value, [source.perm.index(p) for p in wanted.perm])
 
 
@@ -138,6 +130,11 @@ class Op(NodeReader):
             self.refuse(f"the shape of '{name}' is unknown: its attributes and inputs contradict each other")
         return self._tensors.layouts[name]
 
+    @property
+    def own_layout(self) -> Layout:
+        """The planned layout of the output, but ONNX's own of a flattened feature map."""
+        return self.planned_layout().unflattened
+
     def read(self, index: int, layout: Layout | None = None) -> Value:
         """Return an input of full rank in a layout; ONNX's own if none is given."""
         tensor = self.node.input[index]
@@ -162,21 +159,13 @@ class Op(NodeReader):
 
     def weight(self, index: int, change: Callable[[Array], Array] | None = None) -> Value:
         """Return a weight as a constant after `change`, whose result's shape must not depend on the values."""
-        name = self.node.input[index]
-        view = self.view
-
-        def load() -> Array:
-            values = view.weight(name)
-            return values if change is None else change(values)
-
-        size = view.weight_size(name)
-        if size <= _SMALL:
-            return self.graph.constant(load(), name)
+        name, view = self.node.input[index], self.view
+        changed = change or (lambda values: values)
+        if view.weight_size(name) <= _SMALL:
+            return self.graph.constant(changed(view.weight(name)), name)
         # A stride-0 array has the shape and the type without the values.
-        array = view.weights[name]
-        probe = np.broadcast_to(np.zeros((), np.bool_), array.shape)
-        shape = probe.shape if change is None else change(probe).shape
-        return Value(tuple(shape), self.element_type(index), name, load)
+        probe = np.broadcast_to(np.zeros((), np.bool_), view.weights[name].shape)
+        return Value(tuple(changed(probe).shape), self.element_type(index), name, lambda: changed(view.weight(name)))
 
     def write(self, value: Value, layout: Layout | None = None, index: int = 0) -> None:
         """Say what an output is, in the layout in which it was computed; ONNX's own if none is given."""
@@ -239,3 +228,132 @@ def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str =
 def registered() -> list[tuple[str, Converter]]:
     """Return every converter with its domain, for documentation and tests."""
     return [(domain, converter) for domain, _, converter in _CONVERTERS]
+
+
+Term = Value | float
+
+#: Integer types without kernels -> the type that is computed in.
+WIDER = {"INT8": "INT32", "UINT8": "INT32", "INT16": "INT32", "UINT16": "INT32", "UINT32": "INT64"}
+
+_CLIPS = {(0.0, None): "RELU", (0.0, float("inf")): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
+_MAX_BROADCAST_RANK = 4
+
+
+def broadcast(a: Shape, b: Shape) -> Shape:
+    """Return the shape of an elementwise result."""
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True)
+    return tuple(x if isinstance(x, Dynamic) or int(x) != 1 else y for x, y in pairs)
+
+
+class Calculator:
+    """Appends operators to a graph; a float operand becomes a constant of the other's type."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def unary(self, code: str, x: Value, **options: object) -> Value:
+        """Append an operator of one input."""
+        return self._graph.op(code, [x], x.shape, **options)  # type: ignore[arg-type]
+
+    def binary(self, code: str, a: Term, b: Term, element_type: str = "") -> Value:
+        """Append an operator of two inputs that broadcast."""
+        x, y = self._values(a, b)
+        shape = broadcast(x.shape, y.shape)
+        if code in ("MAXIMUM", "MINIMUM"):
+            x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
+        if len(shape) > _MAX_BROADCAST_RANK and not (_whole(x, shape) and _whole(y, shape)):
+            return self._merge_axes(code, x, y, shape, element_type)
+        return self._graph.op(code, [x, y], shape, element_type)
+
+    add = partialmethod(binary, "ADD")
+    sub = partialmethod(binary, "SUB")
+    mul = partialmethod(binary, "MUL")
+    div = partialmethod(binary, "DIV")
+
+    def greater(self, a: Term, b: Term) -> Value:
+        """A > b."""
+        return self.binary("GREATER", a, b, "BOOL")
+
+    def select(self, condition: Value, a: Term, b: Term) -> Value:
+        """A where the condition holds, else b."""
+        x, y = self._values(a, b)
+        shape = broadcast(condition.shape, broadcast(x.shape, y.shape))
+        x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
+        return self._graph.op("SELECT_V2", [condition, x, y], shape, x.element_type)
+
+    def clip(self, x: Value, low: float, high: float) -> Value:
+        """Between two numbers."""
+        return self.binary("MINIMUM", self.binary("MAXIMUM", x, low), high)
+
+    def limit(self, x: Value, low: Term | None, high: Term | None) -> Value:
+        """Between limits that may be missing."""
+        code = _CLIPS.get((low, high)) if x.element_type == "FLOAT32" else None  # type: ignore[arg-type]
+        if code is not None:
+            return self.unary(code, x)
+        narrow = x.element_type
+        x = self._graph.cast(x, WIDER.get(narrow, narrow))
+        for operator, limit in (("MAXIMUM", low), ("MINIMUM", high)):
+            if limit is not None:
+                limit = self._graph.cast(limit, x.element_type) if isinstance(limit, Value) else limit
+                x = self.binary(operator, x, limit)
+        return self._graph.cast(x, narrow)
+
+    def elu(self, x: Value, alpha: float) -> Value:
+        """max(x, 0) + alpha (exp(min(x, 0)) - 1)."""
+        negative = self.unary("ELU", self.binary("MINIMUM", x, 0.0))
+        return self.add(self.unary("RELU", x), self.mul(negative, alpha))
+
+    def softplus(self, x: Value) -> Value:
+        """max(x, 0) + log(1 + exp(-|x|))."""
+        small = self.unary("EXP", self.unary("NEG", self.unary("ABS", x)))
+        return self.add(self.unary("RELU", x), self.unary("LOG", self.add(small, 1.0)))
+
+    def reduce(self, code: str, x: Value, axes: list[int], keep: bool = True) -> Value:
+        """Append a reduction along axes of the TFLite tensor."""
+        axes = sorted(a % max(len(x.shape), 1) for a in axes)
+        shape = tuple(1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes)
+        return self._graph.op(code, [x, self._graph.indices(axes)], shape, keepDims=keep)
+
+    def _values(self, a: Term, b: Term) -> tuple[Value, Value]:
+        other = a if isinstance(a, Value) else b
+        assert isinstance(other, Value)
+        # As many axes as the other has: the quantiser wants that of constants which share a scale with it.
+        shape, dtype = (1,) * len(other.shape), NUMPY_TYPES[other.element_type]
+        x, y = (v if isinstance(v, Value) else self._graph.constant(np.full(shape, v, dtype)) for v in (a, b))
+        return x, y
+
+    def _raise_rank(self, value: Value, rank: int) -> Value:
+        """Return a constant with so many axes, and any other value as it is."""
+        if not value.is_constant or len(value.shape) >= rank:
+            return value
+        return self._graph.constant(value.values().reshape((1,) * (rank - len(value.shape)) + tuple(value.shape)))
+
+    def _merge_axes(self, code: str, x: Value, y: Value, shape: Shape, element_type: str) -> Value:
+        """Merge neighbouring axes that broadcast alike, since kernels broadcast along few axes only."""
+        rank = len(shape)
+        full = [(1,) * (rank - len(v.shape)) + tuple(v.shape) for v in (x, y)]
+        kinds = [tuple(is_one(s[i]) and not is_one(shape[i]) for s in full) for i in range(rank)]
+        groups: list[list[int]] = []
+        for i in range(rank):
+            joins = groups and kinds[i] == kinds[groups[-1][0]] and not isinstance(shape[i], Dynamic)
+            if joins and not isinstance(shape[groups[-1][0]], Dynamic):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        merged = [
+            self._graph.reshape(v, tuple(_product(s, g) for g in groups)) for v, s in zip((x, y), full, strict=True)
+        ]
+        result = self._graph.op(code, merged, tuple(_product(shape, g) for g in groups), element_type)
+        return self._graph.reshape(result, shape)
+
+
+def _product(shape: Shape, axes: list[int]) -> int:
+    if len(axes) == 1:
+        return shape[axes[0]]
+    return int(np.prod([int(shape[a]) for a in axes]))
+
+
+def _whole(value: Value, shape: Shape) -> bool:
+    """Whether a value does not broadcast, or is one number."""
+    return int(np.prod(value.shape)) == 1 or tuple(map(int, value.shape)) == tuple(map(int, shape))

@@ -5,8 +5,7 @@ One layout per tensor, chosen to minimise the elements that are transposed.
 Tensors that operators tie together (the two sides of an Add, what goes through a Relu) form a cluster with one layout.
 Clusters are visited in order, and each takes the layout that costs least next to its neighbours, until none changes:
 iterated conditional modes, from two starting points. A tensor costs its number of elements for every layout that is
-asked of it beside its
-own.
+asked of it beside its own.
 """
 
 import math
@@ -38,16 +37,15 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
             raise ExportError(f"input '{name}' is not a numeric tensor of known rank, which TFLite needs")
         if None in shape[1:]:
             text = ",".join("?" if d is None else str(d) for d in shape)
+            example = text.replace("?", "1", 1) if shape[0] is None else text
             raise ExportError(
-                f"input '{name}' has the shape ({text}), and TFLite needs every size but the "
-                "batch: give --input-shapes "
-                f"{name}:{text.replace('?', '1', 1) if shape[0] is None else text}"
+                f"input '{name}' has the shape ({text}), and TFLite needs every size but the batch: give "
+                f"--input-shapes {name}:{example}"
             )
         sizes_of[name] = tuple(1 if d is None else d for d in shape)
     fixed.assume({**fixed.input_shapes, **sizes_of})
     shapes: dict[str, Shape] = {}
-    names = [*view.input_names, *(o for n in view.nodes for o in n.output if o)]
-    for name in names:
+    for name in (*view.input_names, *(o for n in view.nodes for o in n.output if o)):
         sizes, free = fixed.shape(name), view.shape(name)
         if sizes is None or None in sizes:
             continue
@@ -75,6 +73,8 @@ _OPERATOR = 1000
 
 
 class _Planner:
+    """Finds the layout of every activation."""
+
     def __init__(
         self, ops: list[tuple[NodeShapes, LayoutRule]], shapes: Mapping[str, Shape], fixed: Mapping[str, Layout]
     ) -> None:
@@ -153,14 +153,6 @@ class _Planner:
         )
 
 
-def plan_layouts(
-    ops: list[tuple[NodeShapes, LayoutRule]], shapes: Mapping[str, Shape], fixed: Mapping[str, Layout]
-) -> dict[str, Layout]:
-    """Return the layout of every activation."""
-    planner = _Planner(ops, shapes, fixed)
-    return min((planner.solve(start) for start in (0, 1)), key=lambda s: s[0])[1]
-
-
 #: Operators that are constants once the inputs' sizes are.
 _OF_SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "Range"})
 _MOST_ELEMENTS = 2**31 - 1
@@ -214,10 +206,9 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         if all(name in shapes for name in node.output if name) and any(name in shapes for name in node.input)
     ]
     fixed = {name: plain(len(shapes[name])) for name in view.input_names if keep_nchw_inputs}
-    layouts = plan_layouts(known, shapes, fixed)
-    layouts.update(
-        {name: plain(len(shapes[name])) for name in shapes if name in view.output_names and layouts[name].block}
-    )
+    planner = _Planner(known, shapes, fixed)
+    layouts = min((planner.solve(start) for start in (0, 1)), key=lambda solution: solution[0])[1]
+    layouts |= {name: layouts[name].unflattened for name in view.output_names if name in shapes}
     tensors = Tensors(view, shapes, layouts)
     inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
     for node, converter in nodes:
@@ -239,19 +230,14 @@ def _converter(view: GraphView, node: NodeProto) -> Converter:
     converter = find_converter(node.domain, node.op_type, view.opset(node.domain))
     if converter is None:
         hint = "it computes with tensor sizes: fix them with --input-shapes" if node.op_type in _OF_SIZES else ""
-        raise ExportError(
-            f"no converter exists for this operator; {hint or '--backend onnx2tf may have one'}",
-            node=node.name or node_key(node),
-            op_type=node.op_type,
-        )
+        reason = f"no converter exists for this operator; {hint or '--backend onnx2tf may have one'}"
+        raise ExportError(reason, node=node.name or node_key(node), op_type=node.op_type)
     return converter
 
 
 def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
     shape = tensors.shapes[name]
-    layout = layout or tensors.layouts[name]
-    if layout.block:
-        layout = plain(len(shape))
+    layout = layout or tensors.layouts[name].unflattened
     number = tensors.view.elem_type(name)
     if number not in ELEMENT_TYPES:
         raise ExportError(f"input '{name}' has an element type that TFLite does not have")
@@ -272,8 +258,8 @@ def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
         else:
             value = tensors.get(name, tensors.layouts[name])
         if value.is_constant or id(value) in used_ids:
-            value = graph.copy(value)
-        tensors.rename(value, name)
+            value = graph.copy(value, value.shape)
+        value.name = name
         used_ids.add(id(value))
         graph.outputs.append(value)
 

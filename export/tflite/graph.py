@@ -59,19 +59,9 @@ def schema() -> Any:
     return schema_py_generated
 
 
-def code_of(operator: str) -> int:
-    """Return the number of a builtin operator."""
-    return int(getattr(schema().BuiltinOperator, operator))
-
-
 def type_of(element_type: str) -> int:
     """Return the number of an element type."""
     return int(getattr(schema().TensorType, element_type))
-
-
-def element_type_of(values: Array) -> str:
-    """Return the element type that holds an array's values."""
-    return next(name for name, dtype in NUMPY_TYPES.items() if values.dtype == dtype)
 
 
 def make_options(operator: str, settings: dict[str, Any]) -> tuple[int, Any]:
@@ -144,7 +134,8 @@ class Graph:
         key = (array.dtype.str, array.shape, array.tobytes())
         if array.nbytes <= _KEPT_BYTES and key in self._small:
             return self._small[key]
-        value = Value(array.shape, element_type_of(array), name or "constant", lambda: array)
+        element_type = next(name for name, dtype in NUMPY_TYPES.items() if array.dtype == dtype)
+        value = Value(array.shape, element_type, name or "constant", lambda: array)
         if array.nbytes <= _KEPT_BYTES:
             self._small[key] = value
         return value
@@ -196,11 +187,11 @@ class Graph:
             return x
         if x.is_constant:
             return Value(tuple(shape), x.element_type, x.name, x.load)
-        return self.op("RESHAPE", [x, self.indices(target(shape))], shape, newShape=target(shape))
+        return self.copy(x, shape)
 
-    def copy(self, x: Value) -> Value:
-        """Append a RESHAPE to the same shape: a separate tensor with the same values."""
-        return self.op("RESHAPE", [x, self.indices(target(x.shape))], x.shape, newShape=target(x.shape))
+    def copy(self, x: Value, shape: Shape) -> Value:
+        """Append a RESHAPE, even to the same shape: a separate tensor with the same values."""
+        return self.op("RESHAPE", [x, self.indices(target(shape))], shape, newShape=target(shape))
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
         """Append a TRANSPOSE, a RESHAPE where only axes of size 1 move, nothing where none does."""
@@ -212,7 +203,8 @@ class Graph:
         if load is not None:
             before = x.shape
             return Value(shape, x.element_type, x.name, lambda: load().reshape(before).transpose(perm))
-        if keeps_order(x.shape, plain(len(perm)), shape, plain(len(perm))) and moves_only_ones(x.shape, perm):
+        moved = [p for p in perm if not is_one(x.shape[p])]
+        if moved == sorted(moved) and keeps_order(x.shape, plain(len(perm)), shape, plain(len(perm))):
             return self.reshape(x, shape)
         return self.op("TRANSPOSE", [x, self.indices(perm)], shape)
 
@@ -251,15 +243,12 @@ def target(shape: Shape) -> list[int]:
 
 def same_shape(a: Shape, b: Shape) -> bool:
     """Whether sizes and which of them are dynamic agree."""
-    return len(a) == len(b) and all(
-        int(x) == int(y) and isinstance(x, Dynamic) == isinstance(y, Dynamic) for x, y in zip(a, b, strict=True)
-    )
+    return [(int(d), isinstance(d, Dynamic)) for d in a] == [(int(d), isinstance(d, Dynamic)) for d in b]
 
 
-def moves_only_ones(shape: Shape, perm: Sequence[int]) -> bool:
-    """Whether the axes that are longer than 1 (or dynamic) stay in their order."""
-    moved = [p for p in perm if int(shape[p]) != 1 or isinstance(shape[p], Dynamic)]
-    return moved == sorted(moved)
+def is_one(size: int) -> bool:
+    """Whether a dimension is 1 at run time, too."""
+    return int(size) == 1 and not isinstance(size, Dynamic)
 
 
 def _check_numbers(options: Mapping[str, Any]) -> None:

@@ -43,9 +43,9 @@ class Layout:
     block: tuple[int, ...] = ()  # (C, H, W) if the last axis is a flattened feature map with channels last, else empty
 
     @property
-    def is_plain(self) -> bool:
-        """Whether this is ONNX's own order."""
-        return not self.block and self.perm == tuple(range(len(self.perm)))
+    def unflattened(self) -> "Layout":
+        """The layout, but ONNX's own order of a flattened feature map."""
+        return plain(2) if self.block else self
 
     def shape(self, shape: Shape) -> Shape:
         """Return the TFLite shape of a tensor of an ONNX shape."""
@@ -69,7 +69,7 @@ class Layout:
         """Return the usual letters, e.g. ``NHWC``."""
         rank = len(self.perm)
         letters = {3: "NCW", 4: "NCHW", 5: "NCDHW"}.get(rank, "")
-        if self.is_plain:
+        if self == plain(rank):
             return letters or "ONNX's order"
         return "".join(letters[p] for p in self.perm) if letters and not self.block else f"axes {list(self.perm)}"
 
@@ -82,11 +82,6 @@ def plain(rank: int) -> Layout:
 def channels_last(rank: int) -> Layout:
     """Return (N, spatial..., C); ONNX's own order below rank 3."""
     return Layout((0, *range(2, rank), 1)) if rank > 2 else plain(rank)
-
-
-def flattened(block: tuple[int, ...]) -> Layout:
-    """Return the layout of (N, C*H*W) flattened from a channels-last map."""
-    return Layout((0, 1), block)
 
 
 def keeps_order(before: Shape, from_layout: Layout, after: Shape, to_layout: Layout) -> bool:
@@ -221,9 +216,8 @@ class Follow(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the layout of the first output."""
-        layout = assigned[op.writes[0]]
-        if layout.block and not self.elementwise:
-            layout = plain(2)
+        planned = assigned[op.writes[0]]
+        layout = planned if self.elementwise else planned.unflattened
         for tensor in (*op.reads, *op.writes):
             rank = op.rank(tensor)
             yield tensor, layout if rank == len(layout.perm) else plain(rank)
@@ -238,11 +232,9 @@ class Reordering(LayoutRule):
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the layout in which nothing moves."""
         source, result = op.reads[0], op.writes[0]
-        source_layout = plain(op.rank(source)) if assigned[source].block else assigned[source]
-        return [
-            (source, source_layout),
-            (result, permuted_layout(source_layout, op.integers("perm", reversed(range(op.rank(source)))))),
-        ]
+        source_layout = assigned[source].unflattened
+        perm = op.integers("perm", reversed(range(op.rank(source))))
+        return [(source, source_layout), (result, permuted_layout(source_layout, perm))]
 
 
 class Reshaping(LayoutRule):
@@ -252,12 +244,9 @@ class Reshaping(LayoutRule):
         """Offer (N, C*H*W) in TFLite's order where it is a flattened feature map."""
         for image_tensor, flat_tensor in ((op.reads[0], op.writes[0]), (op.writes[0], op.reads[0])):
             image, flat = op.shapes[image_tensor], op.shapes[flat_tensor]
-            if (
-                len(image) > 2
-                and len(flat) == 2
-                and keeps_order(image, channels_last(len(image)), flat, flattened(image[1:]))
-            ):
-                yield flat_tensor, flattened(image[1:])
+            layout = Layout((0, 1), image[1:])
+            if len(image) > 2 == len(flat) and keeps_order(image, channels_last(len(image)), flat, layout):
+                yield flat_tensor, layout
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for what is assigned if that is a mere RESHAPE."""
@@ -309,12 +298,10 @@ class Reducing(LayoutRule):
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the order that results."""
         source, result = op.reads[0], op.writes[0]
-        source_layout = plain(op.rank(source)) if assigned[source].block else assigned[source]
+        source_layout = assigned[source].unflattened
         same = op.rank(source) == op.rank(result)
-        return [
-            (source, source_layout),
-            (result, source_layout if same else remaining_layout(source_layout, self.axes(op))),
-        ]
+        result_layout = source_layout if same else remaining_layout(source_layout, self.axes(op))
+        return [(source, source_layout), (result, result_layout)]
 
 
 def layout_with_last(layout: Layout, axis: int) -> Layout:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from onnxfold.export.tflite.graph import ACTIVATES, Graph, Operator, Value, same_shape, schema
-from onnxfold.export.tflite.layout import Dynamic
 
 _ACTIVATIONS = ("RELU", "RELU6", "RELU_N1_TO_1")
 _MOST_SLICED = 4
@@ -182,11 +181,7 @@ def _flatten_into_dense(op: Operator, uses: _Uses) -> bool:
     if first is None or first.code != "RESHAPE" or first.inputs[0] is None:
         return False
     shape = first.inputs[0].shape
-    batch = op.outputs[0].shape[0]
-    starts_with_batch = (
-        len(shape) > 2 and int(shape[0]) == int(batch) and isinstance(shape[0], Dynamic) == isinstance(batch, Dynamic)
-    )
-    if not starts_with_batch:
+    if len(shape) < 3 or not same_shape(shape[:1], op.outputs[0].shape[:1]):
         return False
     op.inputs[0] = first.inputs[0]
     return True

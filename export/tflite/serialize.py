@@ -6,6 +6,7 @@ it, so that beside the buffer only one of them is in memory.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from onnxfold._version import __version__
 from onnxfold.errors import ExportError
-from onnxfold.export.tflite.graph import Graph, Operator, Value, code_of, make_options, schema, type_of
+from onnxfold.export.tflite.graph import Graph, Operator, Value, make_options, schema, type_of
 from onnxfold.export.tflite.layout import Dynamic
 
 SIGNATURE = "serving_default"
@@ -115,28 +116,18 @@ def _text(content: bytes) -> Value:
 
 
 def _values(graph: Graph) -> list[Value]:
-    values: dict[int, Value] = {id(v): v for v in graph.inputs}
-    for op in graph.operators:
-        for value in (*op.inputs, *op.outputs):
-            if value is not None:
-                values.setdefault(id(value), value)
-    for value in graph.outputs:
-        values.setdefault(id(value), value)
-    return list(values.values())
+    inside = (v for op in graph.operators for v in (*op.inputs, *op.outputs) if v is not None)
+    return list({id(v): v for v in (*graph.inputs, *inside, *graph.outputs)}.values())
 
 
 def _buffers(values: list[Value]) -> tuple[list[Value], dict[int, int]]:
     """Return one constant per distinct content, and the buffer of each constant; 0 is the empty buffer."""
-    sizes: dict[int, int] = {}
-    for value in values:
-        if value.is_constant:
-            sizes[value.size_bytes] = sizes.get(value.size_bytes, 0) + 1
+    constants = [value for value in values if value.is_constant]
+    sizes = Counter(value.size_bytes for value in constants)
     distinct: list[Value] = []
     buffer_of: dict[int, int] = {}
     known: dict[tuple[int, bytes], int] = {}
-    for value in values:
-        if not value.is_constant:
-            continue
+    for value in constants:
         if sizes[value.size_bytes] > 1:
             key = (value.size_bytes, hashlib.blake2b(value.values().tobytes()).digest())
             if key in known:
@@ -153,22 +144,18 @@ def tensor_names(graph: Graph) -> dict[int, str]:
     repeats: dict[str, int] = {}
     # What the model's interface is called comes first, whatever else has the same name.
     names = {id(v): _unique(v.name, repeats) for v in (*graph.inputs, *graph.outputs)}
-    for value in _values(graph):
-        if id(value) not in names:
-            names[id(value)] = _unique(value.name, repeats)
-    return names
+    return names | {id(v): _unique(v.name, repeats) for v in _values(graph) if id(v) not in names}
 
 
 def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) -> list[Any]:
     names = tensor_names(graph)
     tensors = []
     for value in values:
-        free = any(isinstance(d, Dynamic) for d in value.shape)
-        signature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape] if free else None
+        signature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape]
         tensors.append(
             _table(
                 "Tensor", name=names[id(value)], type=type_of(value.element_type), shape=[int(d) for d in value.shape],
-                hasRank=True, shapeSignature=signature, buffer=buffer_of.get(id(value), 0),
+                hasRank=True, shapeSignature=signature if -1 in signature else None, buffer=buffer_of.get(id(value), 0),
             )
         )  # fmt: skip
     return tensors
@@ -185,7 +172,7 @@ def _unique(name: str, repeats: dict[str, int]) -> str:
 
 def _operator_codes(operators: list[Operator]) -> tuple[list[Any], dict[tuple[str, int], int]]:
     index = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in operators))}
-    numbers = [(code_of(code), version) for code, version in index]
+    numbers = [(int(getattr(schema().BuiltinOperator, code)), version) for code, version in index]
     return [
         _table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
         for n, version in numbers

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.errors import ExportError
 from onnxfold.export import to_tflite
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
+from onnxfold.export.fusion.shapes import InlineConstantIf
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from testing.models import run

@@ -9,8 +9,7 @@ from onnx import helper, numpy_helper
 
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export import export_model, quantize
-from onnxfold.export.interpreter import TFLiteInterpreter
-from onnxfold.export.parity import reference_inputs, run_reference, set_apart
+from onnxfold.export.parity import TFLiteInterpreter, reference_inputs, run_reference, set_apart
 from onnxfold.export.tflite.convert import convert
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.images import synthetic

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfold.export.tflite.layout import Layout, channels_last, flattened, keeps_order, plain
+from onnxfold.export.tflite.layout import Layout, channels_last, keeps_order, plain
 
 _SHAPES = st.sampled_from(
     [
@@ -40,11 +40,11 @@ def test_kept_orders_are_found() -> None:
     assert keeps_order((2, 3, 4, 5), image, (2, 3, 20), rows)
     assert keeps_order((2, 3, 1, 1), image, (2, 3), plain(2))
     assert not keeps_order((2, 3, 4, 5), image, (2, 60), plain(2))
-    assert keeps_order((2, 3, 4, 5), image, (2, 60), flattened((3, 4, 5)))
+    assert keeps_order((2, 3, 4, 5), image, (2, 60), Layout((0, 1), (3, 4, 5)))
 
 
 def test_flattened_order_is_that_of_a_transposed_map() -> None:
     values = np.arange(60).reshape(1, 3, 4, 5)
     np.testing.assert_array_equal(
-        flattened((3, 4, 5)).values(values.reshape(1, 60)), values.transpose(0, 2, 3, 1).reshape(1, 60)
+        Layout((0, 1), (3, 4, 5)).values(values.reshape(1, 60)), values.transpose(0, 2, 3, 1).reshape(1, 60)
     )

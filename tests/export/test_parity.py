@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxfold.errors import ExportError
-from onnxfold.export import api, export_model, interpreter, parity
+from onnxfold.export import api, export_model, parity
 from onnxfold.graph.tensors import Array
 from testing.graph_builder import GraphBuilder
 from tests.export.test_tflite import chain
@@ -40,7 +40,7 @@ def test_a_failed_export_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_without_an_interpreter_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "PACKAGES", ())
+    monkeypatch.setattr(parity, "PACKAGES", ())
     with pytest.raises(ExportError, match="--no-verify"):
         export_model(chain("conv"), tmp_path / "net.tflite")
     assert list(tmp_path.iterdir()) == []

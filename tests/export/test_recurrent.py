@@ -19,7 +19,7 @@ from testing.models import run
 
 pytest.importorskip("ai_edge_litert")
 
-from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.parity import TFLiteInterpreter
 
 STEPS, BATCH, INPUTS, WIDTH = 5, 2, 3, 4
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

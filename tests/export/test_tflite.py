@@ -22,7 +22,7 @@ from testing.zoo import scalable
 
 pytest.importorskip("ai_edge_litert")
 
-from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.parity import TFLiteInterpreter
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 void text_put(const char *text);
 void text_unsigned(uint64_t value);
 void text_signed(int64_t value);
@@ -15,9 +11,5 @@ void text_hex(uint8_t value);
 
 /* Nine significant digits ("-1.23456789e-05"), enough to give back every float; "nan", "inf", "-inf". */
 void text_float(float value);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onnxfold.export.tflite.calculator import WIDER, Calculator
-from onnxfold.export.tflite.context import Op, converter
+from onnxfold.export.tflite.context import WIDER, Calculator, Op, converter
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import ELEMENTWISE
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value, schema
 from onnxfold.export.tflite.layout import ChannelsLast, channels_last
-from onnxfold.export.tflite.windows import (
+from onnxfold.export.tflite.ops.layers import (
     TFLiteWindow,
     as_image,
     from_image,
@@ -82,15 +82,11 @@ def _in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
     deep = TFLiteWindow(
         (win.size[0], 1), (win.stride[0], 1), (1, 1), (win.pads[0], (0, 0)), (win.output[0], math.prod(flat.output))
     )
-    y = op.graph.reshape(x, (_times(n, int(d)), h, w, c))
+    y = op.graph.reshape(x, (type(n)(int(n) * int(d)), h, w, c))
     y = _pool(op, "MAX_POOL_2D", y, flat, _LOWEST)
     y = op.graph.reshape(y, (n, d, math.prod(flat.output), c))
     y = _pool(op, "MAX_POOL_2D", y, deep, _LOWEST)
     return op.graph.reshape(y, (n, *win.output, c))
-
-
-def _times(size: int, factor: int) -> int:
-    return type(size)(int(size) * factor)
 
 
 def _max_of_slices(op: Op, x: Value, win: TFLiteWindow) -> Value:

@@ -1,22 +1,204 @@
-"""Operators that change the shape, join or split, or reorder axes, and padding."""
+"""Operators that move elements: slices, gathers, repetitions, counts, choices, shapes, joints, splits and padding."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import NUMPY_TYPES, schema
+from onnxfold.export.tflite.context import WIDER, Op, converter
+from onnxfold.export.tflite.graph import NUMPY_TYPES, Value, schema
 from onnxfold.export.tflite.layout import (
     ChannelsLast,
+    Demands,
     Dynamic,
     Follow,
+    LayoutRule,
+    Layouts,
+    NodeShapes,
     Reordering,
     Reshaping,
     channels_last,
     keeps_order,
     permuted_layout,
     plain,
+    remaining_layout,
 )
-from onnxfold.export.tflite.ops.selecting import take, take_ranges
 from onnxfold.graph.tensors import Array
+
+_MAX_SLICE_RANK = 5
+
+
+@converter("Slice", layouts=Follow())
+def slice_(op: Op) -> None:
+    """STRIDED_SLICE; of tensors of more than five axes a GATHER per axis. Constant starts, ends and steps."""
+    layout = op.own_layout
+    x, shape = op.read(0, layout), op.shape()
+    starts, ends = op.numbers(1, "starts", "starts"), op.numbers(2, "ends", "ends")
+    assert starts is not None
+    assert ends is not None
+    axes = op.numbers(3, "axes", "axes") or list(range(len(starts)))
+    steps = op.numbers(4, "steps", "steps") or [1] * len(starts)
+    ranges: dict[int, range] = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = shape[axis % len(shape)]
+        picked = range(int(size))[start:end:step]
+        if isinstance(size, Dynamic):
+            if (start, step) != (0, 1) or end < np.iinfo(np.int32).max:
+                op.refuse("it takes a part of a dimension that is free: fix it with --input-shapes")
+            continue
+        if not picked:
+            op.refuse("the result is empty, and TFLite has no empty tensors")
+        if picked != range(int(size)):
+            ranges[layout.axis(axis)] = picked
+    op.write(take_ranges(op, x, ranges), layout)
+
+
+def take_ranges(op: Op, x: Value, ranges: dict[int, range]) -> Value:
+    """Return the given positions of axes of a TFLite tensor."""
+    shape = tuple(len(ranges[i]) if i in ranges else d for i, d in enumerate(x.shape))
+    if not ranges:
+        return x
+    if len(shape) > _MAX_SLICE_RANK:
+        for axis, picked in ranges.items():
+            x = take(op, x, list(picked), axis)
+        return x
+    full = [ranges.get(i, range(1)) for i in range(len(shape))]
+    whole = sum(1 << i for i in range(len(shape)) if i not in ranges)
+    # An end in front of position 0 can only be said by a mask.
+    open_end = sum(1 << i for i, r in ranges.items() if r.step < 0 and r.stop < 0)
+    numbers = [[r.start for r in full], [max(r.stop, 0) for r in full], [r.step for r in full]]
+    return op.graph.op(
+        "STRIDED_SLICE", [x, *(op.graph.indices(n) for n in numbers)], shape, beginMask=whole, endMask=whole | open_end
+    )
+
+
+def take(op: Op, x: Value, positions: Sequence[int], axis: int) -> Value:
+    """Append a GATHER of constant positions of one axis."""
+    shape = tuple(len(positions) if i == axis else d for i, d in enumerate(x.shape))
+    return op.graph.op("GATHER", [x, op.graph.indices(positions)], shape, axis=axis)
+
+
+class _Gathering(LayoutRule):
+    """One index removes an axis, a vector of them keeps it; more replace one axis by several."""
+
+    def ties(self, op: NodeShapes) -> list[str]:
+        """Tie data and result of the same rank."""
+        data, result = op.node.input[0], op.writes[0]
+        same = data in op.shapes and op.rank(data) == op.rank(result) and len(op.reads) == 1
+        return [data, result] if same else []
+
+    def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
+        """Ask for the data as it is where constant positions are taken from it."""
+        data, result = op.node.input[0], op.writes[0]
+        if data not in op.shapes or len(op.reads) > 1 or op.rank(result) > op.rank(data) or assigned[data].block:
+            return super().demands(op, assigned)
+        same = op.rank(data) == op.rank(result)
+        axis = op.integer("axis", 0)
+        return [(data, assigned[data]), (result, assigned[data] if same else remaining_layout(assigned[data], [axis]))]
+
+
+@converter("Gather", layouts=_Gathering())
+def gather(op: Op) -> None:
+    """GATHER; constant negative positions are counted from the front, computed ones by FLOOR_MOD."""
+    shape = op.shape()
+    onnx_axis = op.integer("axis", 0) % len(shape)
+    size = shape[onnx_axis]
+    if isinstance(size, Dynamic):
+        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    indices_rank = len(op.shape(1))
+    if op.is_constant(1):
+        values = op.required_weight(1, "indices")
+        index = op.graph.constant(np.where(values < 0, values + int(size), values).astype(np.int32), "indices")
+        layout = op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else plain(len(shape))
+    else:
+        layout = plain(len(shape))
+        index = op.calc.binary("FLOOR_MOD", op.read(1), int(size))
+    x = op.read(0, layout)
+    axis = layout.axis(onnx_axis)
+    result = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    y = op.graph.op("GATHER", [x, index], result, axis=axis)
+    if indices_rank == 1:
+        op.write(y, layout)
+    elif indices_rank == 0:
+        op.write(y, remaining_layout(layout, [onnx_axis]))
+    else:
+        op.write(y)
+
+
+@converter("Expand", layouts=Follow())
+def expand(op: Op) -> None:
+    """BROADCAST_TO; a TILE where the batch is free."""
+    layout = op.own_layout
+    op.required_weight(1, "shape")
+    x = op.operand(0, layout)
+    shape = layout.shape(op.result())
+    x = op.graph.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
+    if not any(isinstance(d, Dynamic) for d in shape):
+        op.write(op.graph.op("BROADCAST_TO", [x, op.graph.indices(shape)], shape, version=2), layout)
+        return
+    op.write(_tile(op, x, [int(r) // int(d) for r, d in zip(shape, x.shape, strict=True)], shape), layout)
+
+
+@converter("Tile", layouts=Follow())
+def tile(op: Op) -> None:
+    """TILE."""
+    layout = op.own_layout
+    repeats = op.required_weight(1, "repeats")
+    op.write(_tile(op, op.read(0, layout), [int(repeats[p]) for p in layout.perm], layout.shape(op.result())), layout)
+
+
+def _tile(op: Op, x: Value, repeats: list[int], shape: tuple[int, ...]) -> Value:
+    if all(r == 1 for r in repeats):
+        return x
+    return op.graph.op("TILE", [x, op.graph.indices(repeats)], shape)
+
+
+@converter("CumSum", layouts=LayoutRule())
+def cum_sum(op: Op) -> None:
+    """CUMSUM along a constant axis."""
+    x, axis = op.read(0), int(op.required_weight(1, "axis").reshape(-1)[0]) % len(op.shape())
+    exclusive, reverse = bool(op.integer("exclusive", 0)), bool(op.integer("reverse", 0))
+    inputs = [x, op.graph.constant(np.array(axis, np.int32))]
+    op.write(op.graph.op("CUMSUM", inputs, x.shape, exclusive=exclusive, reverse=reverse))
+
+
+@converter("TopK", layouts=LayoutRule())
+def top_k(op: Op) -> None:
+    """TOPK_V2, which takes the largest along the last axis; the smallest ones are the largest of what is negated."""
+    x, rank = op.read(0), len(op.shape())
+    k = op.integer("k", 0) or int(op.required_weight(1, "k").reshape(-1)[0])
+    axis, largest = op.integer("axis", -1) % rank, op.integer("largest", 1)
+    if isinstance(x.shape[axis], Dynamic):
+        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    if x.element_type not in ("FLOAT32", "INT32", "INT64"):
+        op.refuse(f"TFLite's TOPK_V2 and NEG do not take {x.element_type.lower()}")
+    order = [i for i in range(rank) if i != axis] + [axis]
+    x = op.graph.transpose(x, order)
+    if not largest:
+        x = op.calc.unary("NEG", x)
+    shape = (*x.shape[:-1], k)
+    inputs = [x, op.graph.constant(np.array(k, np.int32))]
+    values, places = op.graph.op_several("TOPK_V2", inputs, [shape, shape], [x.element_type, "INT32"])
+    if not largest:
+        values = op.calc.unary("NEG", values)
+    back = [order.index(i) for i in range(rank)]
+    op.write(op.graph.transpose(values, back))
+    if len(op.node.output) > 1 and op.node.output[1]:
+        op.write(op.graph.transpose(op.graph.cast(places, "INT64"), back), index=1)
+
+
+@converter("OneHot", layouts=LayoutRule())
+def one_hot(op: Op) -> None:
+    """ONE_HOT; negative indices are counted from the end."""
+    depth = int(op.required_weight(1, "depth").reshape(-1)[0])
+    off, on = op.required_weight(2, "pair of values")
+    if op.result_type() in WIDER:
+        op.refuse(f"TFLite's ONE_HOT does not write {op.result_type().lower()}")
+    index = op.graph.cast(op.read(0), "INT32")
+    index = op.calc.select(op.calc.greater(0, index), op.calc.add(index, depth), index)
+    axis = op.integer("axis", -1) % len(op.result())
+    inputs = [index, *(op.graph.constant(np.array(v)) for v in (np.int32(depth), on, off))]
+    last = axis == len(op.result()) - 1
+    op.write(op.graph.op("ONE_HOT", inputs, op.result(), op.result_type(), axis=-1 if last else axis))
 
 
 @converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=Reshaping())
@@ -32,7 +214,7 @@ def reshape(op: Op) -> None:
 def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
     rank = len(op.shape())
-    source_layout = plain(rank) if op.assigned_layout().block else op.assigned_layout()
+    source_layout = op.assigned_layout().unflattened
     op.write(
         op.read(0, source_layout), permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank)))))
     )
@@ -41,7 +223,7 @@ def transpose(op: Op) -> None:
 @converter("Concat", layouts=Follow())
 def concat(op: Op) -> None:
     """CONCATENATION."""
-    layout = plain(2) if op.planned_layout().block else op.planned_layout()
+    layout = op.own_layout
     parts = [op.read(i, layout) for i in range(len(op.node.input))]
     parts = [p for p in parts if 0 not in p.shape]
     if len(parts) == 1:
@@ -54,7 +236,7 @@ def concat(op: Op) -> None:
 @converter("Split", layouts=Follow())
 def split(op: Op) -> None:
     """SPLIT into equal parts, else SPLIT_V."""
-    layout = plain(2) if op.planned_layout().block else op.planned_layout()
+    layout = op.own_layout
     x = op.read(0, layout)
     axis = layout.axis(op.integer("axis", 0))
     count = len(op.node.output)
@@ -106,7 +288,7 @@ _MAX_MIRROR_RANK = 4
 @converter("Pad", layouts=Follow())
 def pad(op: Op) -> None:
     """PAD, PADV2, MIRROR_PAD; edge and wrap as a GATHER per axis. Constant amounts; negative ones crop."""
-    layout = plain(2) if op.planned_layout().block else op.planned_layout()
+    layout = op.own_layout
     amounts = _amounts(op)[list(layout.perm)]
     x = op.read(0, layout)
     if any(isinstance(d, Dynamic) and row.any() for d, row in zip(x.shape, amounts, strict=True)):

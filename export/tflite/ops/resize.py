@@ -13,7 +13,7 @@ import numpy as np
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import ChannelsLast, Dynamic, channels_last
-from onnxfold.export.tflite.ops.selecting import take
+from onnxfold.export.tflite.ops.reshaping import take
 from onnxfold.graph.tensors import Array
 
 
@@ -37,23 +37,17 @@ def resize(op: Op) -> None:
 @converter("Upsample", layouts=ChannelsLast())
 def upsample(op: Op) -> None:
     """Resize of older operator sets: asymmetric coordinates."""
-    scales = op.required_weight(1, "scales") if op.has_input(1) else np.array(_scales_attribute(op))
+    scales = op.required_weight(1, "scales") if op.has_input(1) else np.array(op.value("scales", []))
     _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), scales, strict=True)])
-
-
-def _scales_attribute(op: Op) -> list[float]:
-    return [float(v) for a in op.node.attribute if a.name == "scales" for v in a.floats]
 
 
 def _axes(op: Op) -> list[_Axis]:
     shape, result = op.shape(), op.result()
     rank = len(shape)
     roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
-    scales: Array | None = op.required_weight(scales_index, "scales") if op.has_input(scales_index) else None
-    if scales is not None and scales.size == 0:
-        scales = None
+    scales = op.required_weight(scales_index, "scales") if op.has_input(scales_index) else np.zeros(0)
     axes = [a % rank for a in op.integers("axes", list(range(rank)))]
-    factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales is not None else {}
+    factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales.size else {}
     if op.has_input(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
         sizes = op.required_weight(3, "sizes")
         choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
@@ -63,13 +57,10 @@ def _axes(op: Op) -> list[_Axis]:
     if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         values = op.required_weight(roi_index, "region of interest").astype(np.float64)
         roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
-    resize_axes = []
-    for i, (n, o) in enumerate(zip(shape, result, strict=True)):
-        if isinstance(n, Dynamic):
-            resize_axes.append(_Axis(1, 1, 1.0))
-        else:
-            resize_axes.append(_Axis(int(n), int(o), factors.get(i, int(o) / int(n)), *roi[i]))
-    return resize_axes
+    return [
+        _Axis(1, 1, 1.0) if isinstance(n, Dynamic) else _Axis(n, int(o), factors.get(i, int(o) / n), *roi[i])
+        for i, (n, o) in enumerate(zip(shape, result, strict=True))
+    ]
 
 
 def _resize(op: Op, axes: list[_Axis]) -> None:
@@ -103,15 +94,11 @@ def _image_operator(op: Op, x: Value, axes: list[_Axis], mode: str, how: str, ch
         return None
     code = "RESIZE_NEAREST_NEIGHBOR" if mode == "nearest" else "RESIZE_BILINEAR"
     size = (axes[2].output, axes[3].output)
+    wanted = [_nearest(op, a, how) if mode == "nearest" else _interpolation(op, a, mode, how) for a in axes[2:]]
+    own, rtol = (_tflite_nearest, 0.0) if mode == "nearest" else (_tflite_linear, 1e-5)
     for corners, half in ((False, False), (True, False), (False, True)):
-        if mode == "nearest":
-            agree = all(np.array_equal(_nearest(op, a, how), _tflite_nearest(a, corners, half)) for a in axes[2:])
-        else:
-            agree = all(
-                np.allclose(_interpolation(op, a, mode, how), _tflite_linear(a, corners, half), atol=1e-6)
-                for a in axes[2:]
-            )
-        if agree:
+        maps = [own(a, corners, half) for a in axes[2:]]
+        if all(np.allclose(want, got, rtol, 1e-6) for want, got in zip(wanted, maps, strict=True)):
             shape = (x.shape[0], *size, x.shape[3])
             return op.graph.op(
                 code, [x, op.graph.indices(size)], shape, alignCorners=corners, halfPixelCenters=half,

@@ -1,14 +1,12 @@
-"""Normalisations: BatchNormalization without a layer to fuse into; the others by their definitions."""
+"""Normalisations by their definitions, reductions along axes, and the positions of extremes."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from onnxfold.export.tflite.calculator import Calculator
-from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.context import Calculator, Op, converter
+from onnxfold.export.tflite.graph import Value, type_of
 from onnxfold.export.tflite.layout import (
     ELEMENTWISE,
     ChannelsLast,
@@ -16,9 +14,12 @@ from onnxfold.export.tflite.layout import (
     Follow,
     LastAxis,
     LayoutRule,
+    NodeShapes,
+    Reducing,
     channels_last,
     layout_with_last,
     plain,
+    remaining_layout,
 )
 from onnxfold.graph.tensors import Array
 
@@ -35,7 +36,7 @@ def _standardise(c: Calculator, x: Value, axes: list[int], epsilon: float) -> tu
 def batch_normalization(op: Op) -> None:
     """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
     trains = bool(op.integer("training_mode", 0))
-    layout = plain(2) if op.planned_layout().block and trains else op.planned_layout()
+    layout = op.own_layout if trains else op.planned_layout()
     rank, epsilon = len(op.shape()), op.number("epsilon", 1e-5)
     c, x = op.calc, op.read(0, layout)
     names = ("scale", "bias", "mean", "variance")
@@ -103,37 +104,28 @@ def group_normalization(op: Op) -> None:
     y, _, _ = _standardise(c, grouped, [1, 3], op.number("epsilon", 1e-5))
     y = op.graph.reshape(y, x.shape)
 
-    def per_channel(values: Array) -> Array:
-        return np.repeat(values, channels // len(values))
-
-    scale, bias = (op.graph.constant(per_channel(op.required_weight(i, n))) for i, n in ((1, "scale"), (2, "bias")))
-    op.write(c.add(c.mul(y, scale), bias), layout)
-
-
-_Norm = Callable[[Calculator, Value, list[int]], Value]
+    scale, bias = (op.required_weight(i, n) for i, n in ((1, "scale"), (2, "bias")))
+    y = c.mul(y, op.graph.constant(np.repeat(scale, channels // len(scale))))
+    op.write(c.add(y, op.graph.constant(np.repeat(bias, channels // len(bias)))), layout)
 
 
 @converter("LpNormalization", layouts=Follow())
 def lp_normalization(op: Op) -> None:
     """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
-    layout = plain(2) if op.planned_layout().block else op.planned_layout()
+    layout = op.own_layout
     c, x = op.calc, op.read(0, layout)
     axes = [layout.axis(op.integer("axis", -1))]
-    norms: dict[int, _Norm] = {
-        1: lambda c, x, axes: c.reduce("SUM", c.unary("ABS", x), axes),
-        2: lambda c, x, axes: c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes)),
-    }
-    norm = norms[op.integer("p", 2)](c, x, axes)
+    if op.integer("p", 2) == 1:
+        norm = c.reduce("SUM", c.unary("ABS", x), axes)
+    else:
+        norm = c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes))
     op.write(c.div(x, c.select(c.greater(norm, 0.0), norm, 1.0)), layout)
 
 
-_CODES = {"Softmax": "SOFTMAX", "LogSoftmax": "LOG_SOFTMAX"}
-
-
 def _apply(op: Op, x: Value) -> Value:
-    code = _CODES[op.op_type]
-    options: dict[str, Any] = {"beta": 1.0} if code == "SOFTMAX" else {}
-    return op.graph.op(code, [x], x.shape, **options)
+    if op.op_type == "LogSoftmax":
+        return op.calc.unary("LOG_SOFTMAX", x)
+    return op.calc.unary("SOFTMAX", x, beta=1.0)
 
 
 @converter("Softmax", "LogSoftmax", since=13, layouts=LastAxis(-1))
@@ -161,3 +153,79 @@ def softmax_of_matrix(op: Op) -> None:
     x = op.read(0, plain(len(shape)))
     merged = (*shape[:axis], math.prod(int(d) for d in shape[axis:]))
     op.write(op.graph.reshape(_apply(op, op.graph.reshape(x, merged)), shape))
+
+
+def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
+    """Return the axes that go, for the planner."""
+    rank = op.rank(op.reads[0])
+    axes = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
+    return tuple(range(rank)) if axes is None or not axes.size else tuple(int(a) for a in axes.reshape(-1))
+
+
+def _declared_axis(op: NodeShapes) -> tuple[int, ...]:
+    return (op.integer("axis", 0),)
+
+
+Reduce = Callable[[Calculator, Value, list[int], bool], Value]
+
+#: Reductions that TFLite has, for numbers and for truth values.
+_SAME = {
+    "ReduceMean": ("MEAN", "MEAN"), "ReduceSum": ("SUM", "SUM"), "ReduceMax": ("REDUCE_MAX", "REDUCE_ANY"),
+    "ReduceMin": ("REDUCE_MIN", "REDUCE_ALL"), "ReduceProd": ("REDUCE_PROD", "REDUCE_PROD"),
+}  # fmt: skip
+_AROUND_SUMS: dict[str, Reduce] = {
+    "ReduceL1": lambda c, x, axes, keep: c.reduce("SUM", c.unary("ABS", x), axes, keep),
+    "ReduceL2": lambda c, x, axes, keep: c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes, keep)),
+    "ReduceSumSquare": lambda c, x, axes, keep: c.reduce("SUM", c.mul(x, x), axes, keep),
+    "ReduceLogSum": lambda c, x, axes, keep: c.unary("LOG", c.reduce("SUM", x, axes, keep)),
+    "ReduceLogSumExp": lambda c, x, axes, keep: _log_sum_exp(c, x, axes, keep),
+}
+
+
+def _log_sum_exp(c: Calculator, x: Value, axes: list[int], keep: bool) -> Value:
+    """Return log sum exp, with the maximum taken out so that nothing overflows."""
+    shifted = c.sub(x, c.reduce("REDUCE_MAX", x, axes, True))
+    total = c.unary("LOG", c.reduce("SUM", c.unary("EXP", shifted), axes, keep))
+    return c.add(total, c.reduce("REDUCE_MAX", x, axes, keep))
+
+
+@converter(*_SAME, *_AROUND_SUMS, layouts=Reducing(_declared_axes))
+def reduction(op: Op) -> None:
+    """The reduction of the same meaning, or the arithmetic around a SUM; axes must be constant."""
+    rank = len(op.shape())
+    axes = op.numbers(1, "axes", "axes")
+    layout = op.assigned_layout().unflattened
+    x = op.read(0, layout)
+    if not axes and op.integer("noop_with_empty_axes", 0):
+        op.write(x, layout)
+        return
+    axes = axes or list(range(rank))
+    keep = bool(op.integer("keepdims", 1))
+    places = [layout.axis(a) for a in axes]
+    if op.op_type in _SAME:
+        y = op.calc.reduce(_SAME[op.op_type][x.element_type == "BOOL"], x, places, keep)
+    else:
+        y = _AROUND_SUMS[op.op_type](op.calc, x, places, keep)
+    op.write(y, layout if keep else remaining_layout(layout, axes))
+
+
+@converter("ArgMax", "ArgMin", layouts=Reducing(_declared_axis))
+def arg_extreme(op: Op) -> None:
+    """ARG_MAX, ARG_MIN; of several equal extremes the last one is the first one of the reversed axis."""
+    code = "ARG_MAX" if op.op_type == "ArgMax" else "ARG_MIN"
+    layout = op.assigned_layout().unflattened
+    x = op.read(0, layout)
+    onnx_axis = op.integer("axis", 0)
+    axis = layout.axis(onnx_axis)
+    last = bool(op.integer("select_last_index", 0))
+    if last:
+        x = op.graph.op("REVERSE_V2", [x, op.graph.indices([axis])], x.shape)
+    rest = tuple(d for i, d in enumerate(x.shape) if i != axis)
+    y = op.graph.op(code, [x, op.graph.constant(np.array(axis, np.int32))], rest, "INT64", outputType=type_of("INT64"))
+    if last:
+        y = op.calc.sub(int(x.shape[axis]) - 1, y)
+    if op.integer("keepdims", 1):
+        y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
+        op.write(y, layout)
+    else:
+        op.write(y, remaining_layout(layout, [onnx_axis]))

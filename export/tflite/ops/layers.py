@@ -1,0 +1,360 @@
+"""Conv and ConvTranspose, whose padding is SAME, VALID or a PAD before the operator; Gemm and MatMul."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxfold.export.tflite.context import Op, converter
+from onnxfold.export.tflite.graph import Value, schema, type_of
+from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, channels_last, plain
+from onnxfold.graph.tensors import Array
+
+
+@dataclass(frozen=True)
+class TFLiteWindow:
+    """A sliding window in every spatial dimension."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    #: What the input needs before and after it for exactly `output` positions; negative where it is not read to its
+    #: end.
+    pads: tuple[tuple[int, int], ...]
+    output: tuple[int, ...]
+
+    def is_same(self, spatial: Shape) -> bool:
+        """Whether the pads are those that TFLite computes for SAME."""
+        return all(
+            out == math.ceil(n / s) and pad == same_pads(n, k, s, d)
+            for n, k, s, d, out, pad in zip(
+                spatial, self.size, self.stride, self.dilation, self.output, self.padded(), strict=True
+            )
+        )
+
+    def is_valid(self) -> bool:
+        """Whether nothing is padded."""
+        return not any(map(any, self.padded()))
+
+    def padded(self) -> tuple[tuple[int, int], ...]:
+        """Return the pads that a PAD in front of a VALID window has."""
+        return tuple((max(a, 0), max(b, 0)) for a, b in self.pads)
+
+
+def same_pads(n: int, k: int, s: int, d: int) -> tuple[int, int]:
+    """Return the pads of TFLite for SAME."""
+    total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
+    return total // 2, total - total // 2
+
+
+def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> TFLiteWindow:
+    """Read a window from a node's attributes."""
+    rank = len(size)
+    stride = op.integers("strides", [1] * rank)
+    dilation = op.integers("dilations", [1] * rank)
+    begins = op.integers("pads", [0] * 2 * rank)[:rank]
+    auto = op.text("auto_pad", "NOTSET")
+    pads = []
+    for n, k, s, d, begin, out in zip(spatial, size, stride, dilation, begins, output, strict=True):
+        needed = (out - 1) * s + (k - 1) * d + 1 - n
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            total = max(needed, 0)
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        elif auto == "VALID":
+            begin = 0
+        pads.append((begin, needed - begin))
+    return TFLiteWindow(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
+
+
+def padding(op: Op, x: Value, win: TFLiteWindow, fill: float | None = 0.0) -> tuple[Value, int]:
+    """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
+    kinds = schema().Padding
+    spatial = x.shape[1:-1]
+    if win.is_valid():
+        return x, int(kinds.VALID)
+    if fill is not None and win.is_same(spatial):
+        return x, int(kinds.SAME)
+    return pad(op, x, ((0, 0), *win.padded(), (0, 0)), fill or 0.0), int(kinds.VALID)
+
+
+def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
+    """Append a PAD, or a PADV2 where the fill is not zero."""
+    shape, amounts = _padding_operands(op, x, pads)
+    if fill == 0:
+        return op.graph.op("PAD", [x, amounts], shape)
+    # The quantiser gives a constant that shares the scale of an input one number per axis of the input.
+    return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.full((1,) * len(pads), fill, np.float32))], shape)
+
+
+def _padding_operands(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> tuple[Shape, Value]:
+    shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
+    return shape, op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))
+
+
+def mirror_pads(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
+    """Append a MIRROR_PAD that repeats the values at the border."""
+    shape, amounts = _padding_operands(op, x, pads)
+    return op.graph.op("MIRROR_PAD", [x, amounts], shape, mode=int(schema().MirrorPadMode.SYMMETRIC))
+
+
+def as_image(op: Op, x: Value) -> Value:
+    """Return (N, L, C) as (N, 1, L, C)."""
+    return op.graph.reshape(x, (x.shape[0], 1, *x.shape[1:])) if len(x.shape) == 3 else x
+
+
+def from_image(op: Op, x: Value, rank: int) -> Value:
+    """Undo :func:`as_image` for a result of an ONNX rank."""
+    return op.graph.reshape(x, (x.shape[0], *x.shape[2:])) if rank == 3 else x
+
+
+def image_window(win: TFLiteWindow) -> TFLiteWindow:
+    """Return the window of :func:`as_image`'s result; the new axis has the stride of the old one."""
+    if len(win.size) != 1:
+        return win
+    return TFLiteWindow((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))
+
+
+@converter("Conv", layouts=ChannelsLast())
+def conv(op: Op) -> None:
+    """Convolution in one, two or three dimensions; constant weights, any groups in two."""
+    op.required_weight(1, "weight")
+    filters, per_group, *size = op.shape(1)
+    rank = len(size) + 2
+    layout = channels_last(rank)
+    group = op.integer("group", 1)
+    win = window(op, size, op.shape()[2:], op.result()[2:])
+    x = op.read(0, layout)
+    bias = op.weight(2) if op.has_input(2) else op.graph.constant(np.zeros(filters, np.float32), "no_bias")
+    if op.has_input(2):
+        op.required_weight(2, "bias")
+    if rank == 5:
+        y = _conv_3d(op, x, win, bias, group)
+    elif rank in (3, 4):
+        y = _conv_2d(op, as_image(op, x), image_window(win), bias, group, per_group)
+        y = from_image(op, y, rank)
+    else:
+        op.refuse(f"TFLite has no convolution in {rank - 2} dimensions")
+    op.write(y, layout)
+
+
+def _conv_2d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int, per_group: int) -> Value:
+    x, kind = padding(op, x, win)
+    shape = (x.shape[0], *win.output, bias.shape[0])
+    settings: dict[str, Any] = {
+        "padding": kind,
+        "strideH": win.stride[0],
+        "strideW": win.stride[1],
+        "dilationHFactor": win.dilation[0],
+        "dilationWFactor": win.dilation[1],
+    }
+    if group > 1 and per_group == 1 and group == x.shape[-1]:
+        weights = op.weight(1, lambda w: _image_weights(w).transpose(1, 2, 3, 0))
+        multiplier = int(bias.shape[0]) // group
+        return op.graph.op("DEPTHWISE_CONV_2D", [x, weights, bias], shape, depthMultiplier=multiplier, **settings)
+    weights = op.weight(1, lambda w: _image_weights(w).transpose(0, 2, 3, 1))
+    return op.graph.op("CONV_2D", [x, weights, bias], shape, version=1 if group == 1 else 6, **settings)
+
+
+def _conv_3d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int) -> Value:
+    if group > 1:
+        op.refuse("TFLite has no grouped convolution in three dimensions")
+    x, kind = padding(op, x, win)
+    weights = op.weight(1, lambda w: w.transpose(2, 3, 4, 1, 0))
+    axes: dict[str, Any] = {f"stride{axis}": v for axis, v in zip("DHW", win.stride, strict=True)}
+    axes |= {f"dilation{axis}Factor": v for axis, v in zip("DHW", win.dilation, strict=True)}
+    return op.graph.op("CONV_3D", [x, weights, bias], (x.shape[0], *win.output, bias.shape[0]), padding=kind, **axes)
+
+
+def _image_weights(weights: Array) -> Array:
+    return weights[:, :, None] if weights.ndim == 3 else weights
+
+
+@converter("ConvTranspose", layouts=ChannelsLast())
+def conv_transpose(op: Op) -> None:
+    """Transposed convolution in one or two dimensions; constant weights.
+
+    Groups are taken apart by a SPLIT; a dilated kernel is written with the zeros between its taps. The result of a
+    VALID transposed convolution is cropped where SAME does not say what ONNX's pads say.
+    """
+    inputs, _, *size = op.shape(1)
+    rank = len(size) + 2
+    if rank not in (3, 4):
+        op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
+    op.required_weight(1, "weight")
+    layout, group, flat = channels_last(rank), op.integer("group", 1), [1] * (4 - rank)
+    dilation = [*flat, *op.integers("dilations", [1] * len(size))]
+    x = as_image(op, op.read(0, layout))
+    spatial, output = [int(d) for d in x.shape[1:3]], [*flat, *(int(d) for d in op.result()[2:])]
+    stride = op.integers("strides", [1] * len(size))
+    window = _Window(
+        [(k - 1) * d + 1 for k, d in zip([*flat, *size], dilation, strict=True)], [*flat, *stride],
+        [0] * len(flat) + _begins(op, spatial[len(flat) :], size, stride, output[len(flat) :]), output,
+    )  # fmt: skip
+
+    def weights(group_index: int) -> Value:
+        rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
+        return op.weight(1, lambda w: _spread_taps(w[rows], dilation).transpose(1, 2, 3, 0))
+
+    bias = op.weight(2) if op.has_input(2) else None
+    y = op.graph.concatenate(
+        [_write_group(op, part, weights(i), window) for i, part in enumerate(op.graph.split(x, 3, group))], 3
+    )
+    if bias is not None:
+        y = op.graph.op("ADD", [y, bias], y.shape)
+    op.write(from_image(op, y, rank), layout)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Sizes in both spatial dimensions."""
+
+    kernel: list[int]
+    stride: list[int]
+    begins: list[int]  # what is cropped in front
+    output: list[int]
+
+
+def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], output: list[int]) -> list[int]:
+    """Return the sizes cropped in front, for each spatial dimension."""
+    rank = len(size)
+    dilation = op.integers("dilations", [1] * rank)
+    extra = op.integers("output_padding", [0] * rank)
+    auto = op.text("auto_pad", "NOTSET")
+    begins = op.integers("pads", [0] * 2 * rank)[:rank]
+    if auto == "NOTSET" and not op.has_attribute("output_shape"):
+        return begins
+    crops = []
+    for n, k, s, d, e, out in zip(spatial, size, stride, dilation, extra, output, strict=True):
+        total = max(s * (n - 1) + e + (k - 1) * d + 1 - out, 0)
+        crops.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
+    return crops if auto != "VALID" else [0] * rank
+
+
+def _write_group(op: Op, x: Value, weights: Value, window: _Window) -> Value:
+    kernel, stride, begins, output = window.kernel, window.stride, window.begins, window.output
+    kinds, spatial = schema().Padding, [int(d) for d in x.shape[1:3]]
+    full = [s * (n - 1) + k for n, k, s in zip(spatial, kernel, stride, strict=True)]
+    same = all(
+        n == math.ceil(o / s) and f >= o and b == (f - o) // 2
+        for n, s, f, o, b in zip(spatial, stride, full, output, begins, strict=True)
+    )
+    whole = full == output and not any(begins)
+    shape = (x.shape[0], *(output if same else full), int(weights.shape[0]))
+    y = op.graph.op(
+        "TRANSPOSE_CONV", [_shape(op, x, shape), weights, x], shape, "FLOAT32",
+        padding=int(kinds.SAME if same and not whole else kinds.VALID), strideH=stride[0], strideW=stride[1],
+    )  # fmt: skip
+    if same or whole:
+        return y
+    after = [b + o - f for b, o, f in zip(begins, output, full, strict=True)]
+    if any(a > 0 for a in after) or any(b < 0 for b in begins):  # output_padding, or a crop below zero
+        y = pad(op, y, ((0, 0), *((max(-b, 0), max(a, 0)) for b, a in zip(begins, after, strict=True)), (0, 0)), 0)
+    start = [0, *(max(b, 0) for b in begins), 0]
+    if any(start) or tuple(y.shape[1:3]) != tuple(output):
+        bounds = [op.graph.indices(start), op.graph.indices([-1, *output, -1])]
+        y = op.graph.op("SLICE", [y, *bounds], (x.shape[0], *output, shape[-1]))
+    return y
+
+
+def _shape(op: Op, x: Value, shape: tuple[int, ...]) -> Value:
+    """Return the output shape for TRANSPOSE_CONV; a free batch is computed."""
+    if not isinstance(x.shape[0], Dynamic):
+        return op.graph.indices(shape)
+    sizes = op.graph.op("SHAPE", [x], (4,), "INT32", outType=type_of("INT32"))
+    first = op.graph.indices([0])
+    batch = op.graph.op("SLICE", [sizes, first, op.graph.indices([1])], (1,))
+    return op.graph.op("CONCATENATION", [batch, op.graph.indices(shape[1:])], (4,), axis=0)
+
+
+def _spread_taps(weights: Array, dilation: list[int]) -> Array:
+    """Return (C, M/group, kH, kW) with zeros between the taps."""
+    weights = weights[:, :, None] if weights.ndim == 3 else weights
+    if dilation == [1, 1]:
+        return weights
+    size = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilation, strict=True)]
+    spread = np.zeros((*weights.shape[:2], *size), weights.dtype)
+    spread[:, :, :: dilation[0], :: dilation[1]] = weights
+    return spread
+
+
+@converter("Gemm", layouts=DenseProduct())
+def gemm(op: Op) -> None:
+    """Alpha A B + beta C; a flattened feature map as A permutes the columns of constant weights."""
+    alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
+    turned_a, turned_b = bool(op.integer("transA", 0)), bool(op.integer("transB", 0))
+    result = op.result()
+    if op.is_constant(1):
+        layout = op.assigned_layout(0) if not turned_a else plain(2)
+        x = op.read(0, layout)
+        x = op.graph.transpose(x, (1, 0)) if turned_a else x
+        out = op.planned_layout() if op.planned_layout().block and not turned_a else plain(2)
+
+        def weights(w: Array) -> Array:
+            w = _reorder(w if turned_b else w.T, layout, out)
+            return w if alpha == 1.0 else (w * np.float32(alpha)).astype(w.dtype)
+
+        bias, rest = _bias(op, out, int(result[1]), beta)
+        y = op.graph.op("FULLY_CONNECTED", [x, op.weight(1, weights), bias], result)
+        op.write(y if rest is None else op.graph.op("ADD", [y, rest], result), out)
+        return
+    y = op.graph.op("BATCH_MATMUL", [op.read(0), op.read(1)], result, adjX=turned_a, adjY=turned_b)
+    y = y if alpha == 1.0 else op.graph.op("MUL", [y, op.graph.constant(np.array([alpha], np.float32))], result)
+    if op.has_input(2):
+        term = op.operand(2, plain(2))
+        if beta != 1.0:
+            term = op.graph.op("MUL", [term, op.graph.constant(np.array([beta], np.float32))], term.shape)
+        y = op.graph.op("ADD", [y, term], result)
+    op.write(y)
+
+
+def _reorder(weights: Array, layout: Layout, out: Layout) -> Array:
+    """Return (outputs, inputs) in the orders that flattened feature maps have in TFLite."""
+    weights = weights[:, layout.order()] if layout.block else weights
+    return weights[out.order()] if out.block else weights
+
+
+def _bias(op: Op, out: Layout, width: int, beta: float) -> tuple[Value, Value | None]:
+    """Return C as a bias vector, and as a term of its own where it is none."""
+    zero = op.graph.constant(np.zeros(width, np.float32), "no_bias")
+    if not op.has_input(2):
+        return zero, None
+    shape = op.shape(2)
+    if op.is_constant(2) and all(d == 1 for d in shape[:-1]):
+        order = out.order() if out.block else np.arange(width)
+        return op.weight(
+            2, lambda c: np.broadcast_to(c.reshape(-1) * np.float32(beta), (width,))[order].astype(np.float32)
+        ), None
+    term = op.operand(2, out)
+    if beta != 1.0:
+        term = op.graph.op("MUL", [term, op.graph.constant(np.array([beta], np.float32))], term.shape)
+    return zero, term
+
+
+@converter("MatMul", layouts=DenseProduct())
+def matmul(op: Op) -> None:
+    """A matrix product as numpy's; constant matrices become weights."""
+    a, b, result = op.shape(0), op.shape(1), op.result()
+    if op.is_constant(1) and len(b) <= 2 and len(a) > 1:
+        layout = op.assigned_layout(0) if op.assigned_layout(0).block else plain(len(a))
+        x = op.read(0, layout)
+        out = op.planned_layout() if op.planned_layout().block and len(b) == 2 else plain(len(result))
+
+        def weights(w: Array) -> Array:
+            return _reorder(w.reshape(w.shape[0], -1).T, layout, out)
+
+        kernel = op.weight(1, weights)
+        filters = int(kernel.shape[0])
+        zero = op.graph.constant(np.zeros(filters, np.float32), "no_bias")
+        shape = (*x.shape[:-1], filters)
+        keep = len(shape) > 2
+        y = op.graph.op("FULLY_CONNECTED", [x, kernel, zero], shape, version=5 if keep else 1, keepNumDims=keep)
+        op.write(op.graph.reshape(y, result), out)
+        return
+    x, y = op.read(0), op.read(1)
+    x = op.graph.reshape(x, (1, *a)) if len(a) == 1 else x
+    y = op.graph.reshape(y, (*b, 1)) if len(b) == 1 else y
+    full = (*result, *((1,) if len(b) == 1 else ()))
+    full = (*full[:-1], 1, *full[-1:]) if len(a) == 1 else full
+    op.write(op.graph.reshape(op.graph.op("BATCH_MATMUL", [x, y], full), result))
