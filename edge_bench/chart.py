@@ -44,13 +44,14 @@ def _pictures(rows: Sequence[BenchResult], span: tuple[float, float] | None) -> 
     """Return the latencies of a device as pictures; as text alone where none is known."""
     if span is None or not any(map(_range, rows)):
         return table("no latency known", ("model", ""), [(_label(row), _figure(row)) for row in rows], "facts")
-    lines = [(_label(row), _mark(row, span) if _range(row) else "unknown", _figure(row)) for row in rows]
+    lines = [(_label(row), _mark(row, span), _figure(row)) for row in rows]
     caption = f"from {span[0] * 1e3:g} to {span[1] * 1e3:g} ms, logarithmic"
     return table(caption, ("model", _TITLE, ""), lines, "pictures")
 
 
 def _label(row: BenchResult) -> Element:
-    return element("span", breakable(row.model), element("small", _method_text(row)))
+    method = f"{row.method}, {row.runtime}" if row.runtime else row.method
+    return element("span", breakable(row.model), element("small", method))
 
 
 def _figure(row: BenchResult) -> str:
@@ -58,10 +59,6 @@ def _figure(row: BenchResult) -> str:
     if row.instructions is not None and row.latency_s is None:
         return f"{row.instructions / 1e6:.3g} M instructions"
     return latency_text(row).partition(" (")[0]
-
-
-def _method_text(row: BenchResult) -> str:
-    return f"{row.method}, {row.runtime}" if row.runtime else row.method
 
 
 def _range(row: BenchResult) -> tuple[float, float] | None:
@@ -80,10 +77,10 @@ def _span(rows: Sequence[BenchResult]) -> tuple[float, float] | None:
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 
-def _mark(row: BenchResult, span: tuple[float, float]) -> Element | None:
+def _mark(row: BenchResult, span: tuple[float, float]) -> Element | str:
     ends = _range(row)
     if ends is None:
-        return None
+        return "unknown"
 
     def place(seconds: float) -> str:
         return f"{100 * math.log(seconds / span[0]) / math.log(span[1] / span[0]):.2f}%"

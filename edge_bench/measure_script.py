@@ -28,7 +28,6 @@ MARK = "ONNXFOLD-MEASUREMENT"
 INTERPRETERS = (("ai_edge_litert", "tflite"), ("tflite_runtime", "tflite"), ("onnxruntime", "onnx"))
 
 Arrays = List[Any]
-Run = Callable[[Arrays], Arrays]
 
 
 def main(arguments: List[str]) -> None:
@@ -87,16 +86,16 @@ def measure(job: Dict[str, Any], name: str) -> Dict[str, Any]:
     before = peak_memory(reset=True)
     for path in job["files"][kind]:  # the next one where an interpreter is too old for a file
         try:
-            version, run, time_one = load(module, name, path, job["threads"])
+            prepare, fetch = load(module, path, job["threads"])
             break
         except Exception:  # every interpreter has exceptions of its own
             if path == job["files"][kind][-1]:
                 raise
-    outputs = [run(arrays) for arrays in inputs]
-    times = time_one(inputs[0], job["warm_up"], job["repeats"])
+    outputs = [fetch(prepare(arrays)()) for arrays in inputs]
+    times = _time_runs(prepare(inputs[0]), job["warm_up"], job["repeats"])
     after = peak_memory()
     return {
-        "version": version,
+        "version": version_of(name),
         "file": path,
         "seconds": times,
         "memory": None if before is None or after is None else max(after - before, 0),
@@ -121,33 +120,26 @@ def _time_runs(invoke: Callable[[], Any], warm_up: int, repeats: int) -> List[fl
     return times
 
 
-Loaded = Tuple[str, Run, Callable[[Arrays, int, int], List[float]]]
+#: Takes inputs and returns what is timed; and what reads the outputs off its result.
+Loaded = Tuple[Callable[[Arrays], Callable[[], Any]], Callable[[Any], Arrays]]
 
 
-def _load_tflite(module: Any, name: str, path: str, threads: int) -> Loaded:
+def _load_tflite(module: Any, path: str, threads: int) -> Loaded:
     """TFLite: inputs and outputs are those of the file, in its order; only `invoke` is timed."""
     interpreter = module.Interpreter(model_path=path, num_threads=threads)
     interpreter.allocate_tensors()
     places = [d["index"] for d in interpreter.get_input_details()]
     results = [d["index"] for d in interpreter.get_output_details()]
 
-    def feed(arrays: Arrays) -> None:
+    def prepare(arrays: Arrays) -> Callable[[], Any]:
         for place, array in zip(places, arrays):
             interpreter.set_tensor(place, array)
+        return interpreter.invoke
 
-    def run(arrays: Arrays) -> Arrays:
-        feed(arrays)
-        interpreter.invoke()
-        return [interpreter.get_tensor(r).copy() for r in results]
-
-    def time_one(arrays: Arrays, warm_up: int, repeats: int) -> List[float]:
-        feed(arrays)
-        return _time_runs(interpreter.invoke, warm_up, repeats)
-
-    return version_of(name), run, time_one
+    return prepare, lambda _: [interpreter.get_tensor(r).copy() for r in results]
 
 
-def _load_onnxruntime(module: Any, name: str, path: str, threads: int) -> Loaded:
+def _load_onnxruntime(module: Any, path: str, threads: int) -> Loaded:
     """Load into onnxruntime, on the CPU and as it is deployed: with graph optimisations, its threads spinning."""
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
@@ -156,15 +148,11 @@ def _load_onnxruntime(module: Any, name: str, path: str, threads: int) -> Loaded
     session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
 
-    def run(arrays: Arrays) -> Arrays:
-        outputs: Arrays = session.run(None, dict(zip(names, arrays)))
-        return outputs
-
-    def time_one(arrays: Arrays, warm_up: int, repeats: int) -> List[float]:
+    def prepare(arrays: Arrays) -> Callable[[], Any]:
         feeds = dict(zip(names, arrays))
-        return _time_runs(lambda: session.run(None, feeds), warm_up, repeats)
+        return lambda: session.run(None, feeds)
 
-    return module.__version__, run, time_one
+    return prepare, lambda outputs: outputs
 
 
 def version_of(name: str) -> str:

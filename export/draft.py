@@ -219,12 +219,12 @@ def write_c_array(source: Path, header: Path, *, name: str) -> None:
     guard = f"{identifier.upper()}_H_"
     size = source.stat().st_size
     with source.open("rb") as data, header.open("w", encoding="ascii", newline="\n") as out:
-        out.write(f"#ifndef {guard}\n#define {guard}\n\n")
-        out.write("#if defined(__cplusplus)\n")
-        out.write(f"#define {guard}ALIGN alignas({_ALIGNMENT})\n")
-        out.write("#else\n")
-        out.write(f"#define {guard}ALIGN __attribute__((aligned({_ALIGNMENT})))\n#endif\n\n")
-        out.write(f"{guard}ALIGN static const unsigned char {identifier}[] = {{\n")
+        out.write(
+            f"#ifndef {guard}\n#define {guard}\n\n#if defined(__cplusplus)\n"
+            f"#define {guard}ALIGN alignas({_ALIGNMENT})\n#else\n"
+            f"#define {guard}ALIGN __attribute__((aligned({_ALIGNMENT})))\n#endif\n\n"
+            f"{guard}ALIGN static const unsigned char {identifier}[] = {{\n"
+        )
         while chunk := data.read(_CHUNK // _BYTES_PER_LINE * _BYTES_PER_LINE):
             for start in range(0, len(chunk), _BYTES_PER_LINE):
                 line = ", ".join(f"0x{b:02x}" for b in chunk[start : start + _BYTES_PER_LINE])

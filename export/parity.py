@@ -35,19 +35,11 @@ from onnxfold.statistics.activations import Batches
 PACKAGES = ("ai_edge_litert", "tflite_runtime")
 
 
-def installed_interpreter() -> str | None:
-    """Return the package whose interpreter would be used; None if none is installed."""
-    for package in PACKAGES:
-        if find_spec(package) is not None and find_spec(f"{package}.interpreter") is not None:
-            return package
-    return None
-
-
 class TFLiteInterpreter:
     """A .tflite file loaded in an interpreter; arrays by the names of the signature."""
 
     def __init__(self, path: Path, *, threads: int = 1) -> None:
-        self.package = installed_interpreter()
+        self.package = next((name for name in PACKAGES if find_spec(name) is not None), None)
         if self.package is None:
             raise ExportError(
                 "no TFLite interpreter is installed to check the file with: pip install ai-edge-litert flatbuffers, or "
@@ -76,7 +68,11 @@ class TFLiteInterpreter:
             outputs = self._runner(**{n: _quantise(v, self._inputs[n]) for n, v in feeds.items()})
         except (RuntimeError, ValueError) as error:
             raise ExportError(f"{self.package} fails while running the file: {_one_line(error)}") from None
-        return {n: _dequantise(v, self._outputs[n]) for n, v in outputs.items()}
+        pairs = {n: self._outputs[n]["quantization"] for n in outputs}
+        return {
+            n: (v.astype(np.float32) - pairs[n][1]) * np.float32(pairs[n][0]) if pairs[n][0] else v
+            for n, v in outputs.items()
+        }
 
     def quantisation(self) -> dict[str, tuple[float, int]]:
         """Return scale and zero point of the inputs and outputs that are quantised."""
@@ -92,11 +88,6 @@ def _quantise(values: Array, detail: Mapping[str, Any]) -> Array:
     limits = np.iinfo(detail["dtype"])
     stored: Array = np.clip(np.round(values / scale) + zero, limits.min, limits.max).astype(detail["dtype"])
     return stored
-
-
-def _dequantise(values: Array, detail: Mapping[str, Any]) -> Array:
-    scale, zero = detail["quantization"]
-    return (values.astype(np.float32) - zero) * np.float32(scale) if scale else values
 
 
 def _one_line(error: Exception) -> str:

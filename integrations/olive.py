@@ -58,18 +58,14 @@ class OnnxFold(Pass):  # type: ignore[misc,unused-ignore]  # a base without type
         result.save(path)
         report = path.with_name(REPORT)
         write({report: result.report.to_json().encode()})
+        attributes = model.model_attributes or {}
+        files = [*(attributes.get("additional_files") or []), str(report)]
         return ONNXModelHandler(
             model_path=str(path.parent),  # a folder: weights may lie beside the model
             onnx_file_name=path.name,
             inference_settings=model.inference_settings,
-            model_attributes=_add_file(model.model_attributes, report),
+            model_attributes={**attributes, "additional_files": files},
         )
-
-
-def _add_file(attributes: dict[str, Any] | None, path: Path) -> dict[str, Any]:
-    """Return the attributes of a model with one more file that belongs to it."""
-    files = [*((attributes or {}).get("additional_files") or []), str(path)]
-    return {**(attributes or {}), "additional_files": files}
 
 
 def package_config() -> dict[str, Any]:

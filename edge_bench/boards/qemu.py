@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -38,15 +38,15 @@ _RAM_SECTIONS = (".data", ".bss")
 _OVERFLOW = re.compile(r"region `(\w+)' overflowed by (\d+) bytes")
 
 
-def missing_tools(programs: Sequence[str] = tuple(PROGRAMS), *, generator: bool = True) -> str:
+def missing_tools() -> str:
     """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
     if os.name != "posix":
         return "emulation needs Linux or macOS, or the Windows Subsystem for Linux"
-    absent = [p for p in programs if shutil.which(p) is None]
+    absent = [p for p in PROGRAMS if shutil.which(p) is None]
     steps = []
     if absent:
         steps.append(f"apt install {' '.join(PROGRAMS[p] for p in absent)}")
-    if generator and find_spec("emx_onnx_cgen") is None:
+    if find_spec("emx_onnx_cgen") is None:
         absent.append(GENERATOR)
         steps.append(GENERATOR_INSTALL)
     return f"{', '.join(absent)} missing: {' && '.join(steps)}" if absent else ""

@@ -218,7 +218,10 @@ def _row(
     name = run["interpreter"]
     if "error" in run:
         return failure(job, device, f"{name}: {run['error']}", runtime=name, details=system)
-    outputs = [[_unpack(packed) for packed in arrays] for arrays in run["outputs"]]
+    outputs = [
+        [np.frombuffer(base64.b64decode(a["data"]), np.dtype(a["dtype"])).reshape(a["shape"]) for a in arrays]
+        for arrays in run["outputs"]
+    ]
     if dict(INTERPRETERS)[name] == "tflite" and package.tflite is not None:
         outputs = package.tflite.to_onnx(outputs)
     error = relative_error(job.reference, outputs)
@@ -244,11 +247,6 @@ def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
     named: dict[str, Any] = {f"{i}/{j}": a for i, arrays in enumerate(samples) for j, a in enumerate(arrays)}
     np.savez(buffer, **named)
     return buffer.getvalue()
-
-
-def _unpack(packed: Mapping[str, Any]) -> Array:
-    data = base64.b64decode(packed["data"])
-    return np.frombuffer(data, np.dtype(packed["dtype"])).reshape(packed["shape"])
 
 
 def older_twin(path: str | Path) -> bytes | None:

@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 
@@ -50,7 +49,6 @@ _FREE = re.compile(r"^    free\(\w+\);\n", re.MULTILINE)
 
 _HEAD = """\
 #include "model_run.h"
-#include "op_ticks.h"
 
 /* Every node stays a function of its own, and the compiler does not look through it: activations of different types
  * share memory. */
@@ -100,12 +98,10 @@ class GeneratedC:
 
 def installed_generator() -> str | None:
     """Return the generator and its version, None if it is not installed."""
-    if find_spec("emx_onnx_cgen") is None:
-        return None
     try:
         return f"{PACKAGE} {version(PACKAGE)}"
     except PackageNotFoundError:
-        return PACKAGE
+        return None
 
 
 def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
@@ -152,7 +148,9 @@ def _make_activations_static(code: str, interface: Interface, runtime: str) -> t
     body = _CALL.sub(lambda m: f"    MODEL_OP({places[int(m['node'])]}, {m[0].strip()[:-1]});", body)
     rewritten = f"static void model({entry['parameters']}) {{\n{body}}}"
     quoted = ", ".join(f'"{types[int(m["node"])]}"' for m in calls)
-    tail = _TAIL.format(count=len(calls), types=quoted, arguments=_arguments(interface))
+    arrays = (("model_input", interface.inputs), ("model_output", interface.outputs))
+    arguments = ", ".join(f"(void *)({array} + {offset})" for array, side in arrays for offset in offsets(side))
+    tail = _TAIL.format(count=len(calls), types=quoted, arguments=arguments)
     return f"{_HEAD}{code[: entry.start()]}{rewritten}{code[entry.end() :]}{tail}", arena_bytes
 
 
@@ -192,8 +190,3 @@ def _placement(allocation: re.Match[str], buffers: dict[str, Buffer]) -> str:
     if name not in buffers:  # nobody writes or reads it
         return ""
     return f"    {allocation['type']} {pointer} = (void *)(activations + {buffers[name].offset});\n"
-
-
-def _arguments(interface: Interface) -> str:
-    arrays = (("model_input", interface.inputs), ("model_output", interface.outputs))
-    return ", ".join(f"(void *)({array} + {offset})" for array, side in arrays for offset in offsets(side))

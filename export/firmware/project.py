@@ -31,7 +31,7 @@ from onnxfold.printable import printable
 KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
 RUNTIMES = ("tflm", "generated")
 _ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
-_CORE = ("dut.c", "dut.h", "model_run.h", "op_ticks.h", "port.h", "text.c", "text.h")
+_CORE = ("dut.c", "dut.h", "model_run.h", "port.h", "text.c", "text.h")
 _ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
 _ARDUINO_LIBRARY = "Chirale_TensorFLowLite (2.0.0)"
 _ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'
@@ -39,53 +39,25 @@ _ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOfProject:
-    """The model of a project, and the memory that it takes.
+    """The model of a project, and the memory that it takes."""
 
-    Parameters
-    ----------
-    path : str
-        The project's folder.
-    kind : str
-        One of `KINDS`.
-    runtime : str
-        What runs the model, with its version.
-    input_bytes, output_bytes : int
-        Size of all inputs, and of all outputs.
-    arena_bytes : int
-        Memory for activations; of TensorFlow Lite Micro with an estimate of its tables.
-    model_bytes : int
-        The model in read-only memory.
-    dtype : str
-        Type of weights and activations.
-    """
-
-    path: str
-    kind: str
-    runtime: str
-    input_bytes: int
+    path: str  # the project's folder
+    kind: str  # one of `KINDS`
+    runtime: str  # what runs the model, with its version
+    input_bytes: int  # all inputs, and all outputs
     output_bytes: int
-    arena_bytes: int
-    model_bytes: int
-    dtype: str
+    arena_bytes: int  # memory for activations; of TensorFlow Lite Micro with an estimate of its tables
+    model_bytes: int  # the model in read-only memory
+    dtype: str  # type of weights and activations
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirmwareReport(ModelOfProject):
-    """Contents of a project.
+    """Contents of a project."""
 
-    Parameters
-    ----------
-    misfit : str
-        Why the model does not fit the board, as far as its profile tells; empty if it fits.
-    files : tuple of str
-        The files, relative to the folder.
-    notes : tuple of str
-        What a user should know: the scales of int8, and sizes that were free.
-    """
-
-    misfit: str
-    files: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    misfit: str  # why the model does not fit the board, as far as its profile tells; empty if it fits
+    files: tuple[str, ...]  # relative to the folder
+    notes: tuple[str, ...] = ()  # what a user should know: the scales of int8, and sizes that were free
 
 
 @dataclass(frozen=True)
@@ -268,7 +240,7 @@ class _Templates:
 
 
 _TEMPLATES = {
-    "arduino": _Templates("arduino", "src", ("port_arduino.h", "port_arduino.cpp")),
+    "arduino": _Templates("arduino", "src", ("port_arduino.cpp",)),
     "esp-idf": _Templates(
         "esp_idf", "main", ("port_esp_idf.c",), ("CMakeLists.txt", "partitions.csv", "sdkconfig.defaults")
     ),

@@ -1,6 +1,6 @@
 """A TFLite graph under construction: values and operators, numbered when they are written; weights as float16."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -156,10 +156,9 @@ class Graph:
         **options: Any,
     ) -> Value:
         """Append an operator with one output; its type is that of the first input unless given."""
-        _check_numbers(options)
         first = next(i for i in inputs if i is not None)
         output = Value(tuple(shape), element_type or first.element_type, name or code.lower())
-        self.operators.append(Operator(code, list(inputs), [output], options, version))
+        self._append(Operator(code, list(inputs), [output], options, version))
         return output
 
     def op_several(
@@ -171,13 +170,17 @@ class Graph:
         **options: Any,
     ) -> list[Value]:
         """Append an operator with several outputs."""
-        _check_numbers(options)
-        outputs = [
-            Value(tuple(s), t, f"{code.lower()}_{i}")
-            for i, (s, t) in enumerate(zip(shapes, element_types, strict=True))
-        ]
-        self.operators.append(Operator(code, list(inputs), outputs, options))
+        kinds = enumerate(zip(shapes, element_types, strict=True))
+        outputs = [Value(tuple(shape), kind, f"{code.lower()}_{i}") for i, (shape, kind) in kinds]
+        self._append(Operator(code, list(inputs), outputs, options))
         return outputs
+
+    def _append(self, op: Operator) -> None:
+        """Append an operator whose options fit into 32 bits: writing the file would fail and not say whose it is."""
+        numbers = (n for value in op.options.values() for n in (value if isinstance(value, list | tuple) else [value]))
+        if any(isinstance(n, int) and not -(2**31) <= n < 2**31 for n in numbers):
+            raise OverflowError("an option does not fit into 32 bits")
+        self.operators.append(op)
 
     # -- what every family needs ---------------------------------------------------------------
 
@@ -251,14 +254,6 @@ def is_one(size: int) -> bool:
     return int(size) == 1 and not isinstance(size, Dynamic)
 
 
-def _check_numbers(options: Mapping[str, Any]) -> None:
-    """Raise OverflowError for an option beyond 32 bits: writing the file would fail and not say whose option it is."""
-    for name, value in options.items():
-        numbers = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(n, int) and not -(2**31) <= n < 2**31 for n in numbers):
-            raise OverflowError(f"{name} does not fit into 32 bits")
-
-
 #: Constants of fewer elements stay: their DEQUANTIZE would cost more than it saves.
 _SMALLEST = 256
 
@@ -268,23 +263,22 @@ def store_as_float16(graph: Graph) -> None:
 
     Weights with values outside of float16's range stay as they are.
     """
-    widened: dict[int, Value | None] = {}
+    widened: dict[int, Value] = {}
     first: list[Operator] = []
     for op in graph.operators:
         for i, value in enumerate(op.inputs):
             if value is None or not value.is_constant or value.element_type != "FLOAT32":
                 continue
-            if int(np.prod(value.shape)) < _SMALLEST:
-                continue
-            if id(value) not in widened:
-                widened[id(value)] = _widen(value, first)
-            op.inputs[i] = widened[id(value)] or value
+            if int(np.prod(value.shape)) >= _SMALLEST:
+                if id(value) not in widened:
+                    widened[id(value)] = _widen(value, first)
+                op.inputs[i] = widened[id(value)]
     graph.operators[:0] = first
 
 
-def _widen(value: Value, operators: list[Operator]) -> Value | None:
+def _widen(value: Value, operators: list[Operator]) -> Value:
     if np.abs(value.values()).max() > np.finfo(np.float16).max:
-        return None
+        return value
     load = value.values
     half = Value(value.shape, "FLOAT16", f"{value.name}_float16", lambda: load().astype(np.float16))
     result = Value(value.shape, "FLOAT32", value.name)

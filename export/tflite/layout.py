@@ -13,8 +13,11 @@ TRANSPOSE is paid, so a wrong rule costs time, never correctness.
 """
 
 import math
+import operator
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from onnx import NodeProto
@@ -92,11 +95,11 @@ def keeps_order(before: Shape, from_layout: Layout, after: Shape, to_layout: Lay
     """
     sizes, from_axes = _unfold(before, from_layout)
     new_sizes, to_axes = _unfold(after, to_layout)
-    blocks = _blocks(sizes, new_sizes)
-    if blocks is None:
+    if math.prod(sizes) != math.prod(new_sizes):
         return False
-    sequences = (_sequence(from_axes, blocks[0]), _sequence(to_axes, blocks[1]))
-    return sequences[0] is not None and sequences[0] == sequences[1]
+    cuts = sorted({*accumulate(sizes, operator.mul)} & {*accumulate(new_sizes, operator.mul)})
+    sequence = _sequence(sizes, from_axes, cuts)
+    return sequence is not None and sequence == _sequence(new_sizes, to_axes, cuts)
 
 
 def _unfold(shape: Shape, layout: Layout) -> tuple[list[int], list[int]]:
@@ -108,45 +111,15 @@ def _unfold(shape: Shape, layout: Layout) -> tuple[list[int], list[int]]:
     return [*sizes[:-1], *layout.block], [*range(last), *range(last + 1, last + len(layout.block)), last]
 
 
-def _blocks(before: list[int], after: list[int]) -> tuple[dict[int, int], dict[int, int]] | None:
-    """Return the block of every axis that is longer than 1, on both sides, None if the shapes do not match up."""
-    left = [i for i, d in enumerate(before) if d != 1]
-    right = [i for i, d in enumerate(after) if d != 1]
-    block_of: tuple[dict[int, int], dict[int, int]] = ({}, {})
-    i = j = block = 0
-    while i < len(left) and j < len(right):
-        block_of[0][left[i]] = block_of[1][right[j]] = block
-        a, b = before[left[i]], after[right[j]]
-        while a != b:
-            if a < b and i + 1 < len(left):
-                i += 1
-                a *= before[left[i]]
-                block_of[0][left[i]] = block
-            elif b < a and j + 1 < len(right):
-                j += 1
-                b *= after[right[j]]
-                block_of[1][right[j]] = block
-            else:
-                return None
-        i, j, block = i + 1, j + 1, block + 1
-    return block_of if i == len(left) and j == len(right) else None
+def _sequence(sizes: list[int], axes: list[int], cuts: list[int]) -> list[int] | None:
+    """Return the blocks in the order of the axes that are longer than 1, None if one is torn or turned.
 
-
-def _sequence(axes: list[int], block_of: dict[int, int]) -> list[int] | None:
-    """Return the blocks in the order of the axes, None if one is torn or turned."""
-    order: list[int] = []
-    previous = -1
-    for axis in (a for a in axes if a in block_of):
-        block = block_of[axis]
-        if order and order[-1] == block:
-            if axis < previous:
-                return None
-        elif block in order:
-            return None
-        else:
-            order.append(block)
-        previous = axis
-    return order
+    A block ends where both shapes have the same product of sizes so far.
+    """
+    blocks = [bisect_left(cuts, product) for product in accumulate(sizes, operator.mul)]
+    placed = [(blocks[axis], axis) for axis in axes if sizes[axis] != 1]
+    order = list(dict.fromkeys(block for block, _ in placed))
+    return order if placed == sorted(placed, key=lambda pair: (order.index(pair[0]), pair[1])) else None
 
 
 Layouts = Mapping[str, Layout]

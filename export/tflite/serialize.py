@@ -40,7 +40,12 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     if size > _LIMIT_BYTES:
         raise ExportError(f"the file would have {size / 1e9:.1f} GB, the TFLite format holds 2 GB: fold more")
     index = {id(v): i for i, v in enumerate(values)}
-    operator_codes, codes = _operator_codes(graph.operators)
+    codes = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in graph.operators))}
+    numbers = [(int(getattr(schema().BuiltinOperator, code)), version) for code, version in codes]
+    operator_codes = [
+        _table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
+        for n, version in numbers
+    ]
     subgraph = _table(
         "SubGraph", name="main", tensors=_tensors(graph, values, buffer_of),
         inputs=[index[id(v)] for v in graph.inputs], outputs=[index[id(v)] for v in graph.outputs],
@@ -168,15 +173,6 @@ def _unique(name: str, repeats: dict[str, int]) -> str:
         fresh = f"{name}_{repeats[name]}"
     repeats[fresh] = 0
     return fresh
-
-
-def _operator_codes(operators: list[Operator]) -> tuple[list[Any], dict[tuple[str, int], int]]:
-    index = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in operators))}
-    numbers = [(int(getattr(schema().BuiltinOperator, code)), version) for code, version in index]
-    return [
-        _table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
-        for n, version in numbers
-    ], index
 
 
 def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[int, int]) -> Any:

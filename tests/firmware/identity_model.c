@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "op_ticks.h"
 
 unsigned char model_input[MODEL_INPUT_BYTES];
 unsigned char model_output[MODEL_OUTPUT_BYTES];

@@ -275,6 +275,7 @@ def test_arduino_port_answers(tmp_path: Path) -> None:
     (tmp_path / "model_tensors.c").write_text(tensors_c(identity_interface()))
     (tmp_path / "src").symlink_to(TEMPLATES / "arduino")
     sketch = (TEMPLATES / "arduino" / "sketch.ino").read_text().replace("src/dut.h", "dut.h")
+    sketch = f"#include <Arduino.h>\n{sketch}"  # as the Arduino builder does
     # Arduino's loop never ends; standard input does.
     (tmp_path / "sketch.cpp").write_text(
         f"{sketch}\n#include <cstdio>\nint main() {{ setup(); while (!std::feof(stdin)) loop(); }}\n"

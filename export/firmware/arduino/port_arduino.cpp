@@ -1,6 +1,4 @@
 // The board under an Arduino core. Memory figures where Mbed OS provides them.
-#include "port_arduino.h"
-
 #include <Arduino.h>
 
 #include "port.h"
@@ -18,14 +16,6 @@ extern uint32_t __etext, __data_start__, __data_end__, __bss_start__, __bss_end_
 #endif
 
 const uint32_t port_tick_hz = 1000000;
-
-void port_begin() {
-  Serial.begin(115200);
-  while (!Serial) {
-  }
-}
-
-int port_receive() { return Serial.read(); }
 
 void port_write(const char *bytes, size_t count) { Serial.write(reinterpret_cast<const uint8_t *>(bytes), count); }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "model_run.h"
-#include "op_ticks.h"
 #include "port.h"
 #include "text.h"
 
@@ -41,6 +40,14 @@ static void put_error(const char *what, const char *detail) {
     text_put("e-[");
     text_put(what);
     text_put(detail);
+    put_line("]");
+}
+
+static void put_size_error(const char *what, size_t bytes, const char *bound, size_t bound_bytes) {
+    text_put(what);
+    text_unsigned(bytes);
+    text_put(bound);
+    text_unsigned(bound_bytes);
     put_line("]");
 }
 
@@ -94,11 +101,7 @@ static void load_begin(const char *size) {
     } else if (!parse_number(size, &bytes) || bytes == 0) {
         put_error("Command 'db load' must be >0 bytes", "");
     } else if (bytes > MODEL_INPUT_BYTES) {
-        text_put("e-[Supplied buffer size ");
-        text_unsigned(bytes);
-        text_put(" exceeds maximum of ");
-        text_unsigned(MODEL_INPUT_BYTES);
-        put_line("]");
+        put_size_error("e-[Supplied buffer size ", bytes, " exceeds maximum of ", MODEL_INPUT_BYTES);
     } else {
         expected = bytes;
         loaded = 0;
@@ -160,33 +163,22 @@ static void run_db(void) {
 }
 
 static void put_element(const model_tensor *tensor, uint32_t index) {
-    const unsigned char *data = model_output + tensor->offset;
+    static const size_t bytes[] = {4, 1, 1, 4, 8, 1};
+    union {
+        float as_float;
+        int8_t as_int8;
+        uint8_t as_uint8;
+        int32_t as_int32;
+        int64_t as_int64;
+    } value;
+    memcpy(&value, model_output + tensor->offset + index * bytes[tensor->type], bytes[tensor->type]);
     switch (tensor->type) {
-        case MODEL_FLOAT32: {
-            float value;
-            memcpy(&value, data + index * sizeof value, sizeof value);
-            text_float(value);
-            break;
-        }
-        case MODEL_INT32: {
-            int32_t value;
-            memcpy(&value, data + index * sizeof value, sizeof value);
-            text_signed(value);
-            break;
-        }
-        case MODEL_INT64: {
-            int64_t value;
-            memcpy(&value, data + index * sizeof value, sizeof value);
-            text_signed(value);
-            break;
-        }
-        case MODEL_INT8:
-            text_signed((signed char)data[index]);
-            break;
+        case MODEL_FLOAT32: text_float(value.as_float); break;
+        case MODEL_INT8: text_signed(value.as_int8); break;
+        case MODEL_INT32: text_signed(value.as_int32); break;
+        case MODEL_INT64: text_signed(value.as_int64); break;
         case MODEL_UINT8:
-        case MODEL_BOOL:
-            text_unsigned(data[index]);
-            break;
+        case MODEL_BOOL: text_unsigned(value.as_uint8); break;
     }
 }
 
@@ -249,11 +241,7 @@ static void run_infer(void) {
     } else if (model_problem != NULL) {
         put_error("Model cannot be used: ", model_problem);
     } else if (loaded != MODEL_INPUT_BYTES) {
-        text_put("e-[Input has ");
-        text_unsigned(loaded);
-        text_put(" bytes, expected ");
-        text_unsigned(MODEL_INPUT_BYTES);
-        put_line("]");
+        put_size_error("e-[Input has ", loaded, " bytes, expected ", MODEL_INPUT_BYTES);
     } else {
         infer(count, warm_up);
     }

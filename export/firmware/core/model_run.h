@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "model_config.h"
+#include "port.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +41,22 @@ const char *model_invoke(void);
 
 /* Bytes that activations take. */
 uint32_t model_activation_bytes(void);
+
+/* Ticks per node of generated C, the number of nodes, and the operator of each: with -DMODEL_OP_TICKS. */
+#ifdef MODEL_OP_TICKS
+extern uint64_t op_ticks[];
+extern const uint32_t op_count;
+extern const char *const op_types[];
+
+#define MODEL_OP(index, call)                            \
+    do {                                                 \
+        const uint64_t op_start = port_ticks();          \
+        call;                                            \
+        op_ticks[index] += port_ticks() - op_start;      \
+    } while (0)
+#else
+#define MODEL_OP(index, call) call
+#endif
 
 #ifdef __cplusplus
 }

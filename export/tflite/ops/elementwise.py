@@ -119,16 +119,14 @@ for _op_types, _row in _FORMULAS.items():
 
 _NUMBERS = ("FLOAT32", "INT32", "INT64")
 #: Operator -> its code in TFLite, and the types that its kernels compute in.
-_ARITHMETIC: dict[str, tuple[str, tuple[str, ...]]] = {
+_BINARY: dict[str, tuple[str, tuple[str, ...]]] = {
     "Add": ("ADD", _NUMBERS), "Sub": ("SUB", _NUMBERS), "Mul": ("MUL", _NUMBERS), "Div": ("DIV", _NUMBERS[:2]),
     "Max": ("MAXIMUM", _NUMBERS), "Min": ("MINIMUM", _NUMBERS), "Sum": ("ADD", _NUMBERS[:1]),
     "Mean": ("ADD", _NUMBERS[:1]),
-}  # fmt: skip
-_COMPARISONS = {
     "Equal": ("EQUAL", (*_NUMBERS, "BOOL")), "Greater": ("GREATER", _NUMBERS), "Less": ("LESS", _NUMBERS),
     "GreaterOrEqual": ("GREATER_EQUAL", _NUMBERS), "LessOrEqual": ("LESS_EQUAL", _NUMBERS),
+    "And": ("LOGICAL_AND", ("BOOL",)), "Or": ("LOGICAL_OR", ("BOOL",)), "Xor": ("NOT_EQUAL", ("BOOL",)),
 }  # fmt: skip
-_LOGICAL = {"And": "LOGICAL_AND", "Or": "LOGICAL_OR", "Xor": "NOT_EQUAL"}
 
 
 def _operands(op: Op, types: tuple[str, ...]) -> list[Value]:
@@ -140,31 +138,16 @@ def _operands(op: Op, types: tuple[str, ...]) -> list[Value]:
     return [op.graph.cast(op.operand(i, op.planned_layout()), wide) for i in range(len(op.node.input))]
 
 
-@converter(*_ARITHMETIC, layouts=ELEMENTWISE)
-def arithmetic(op: Op) -> None:
-    """One TFLite operator per pair; small integers are computed in 32 bits."""
-    code, types = _ARITHMETIC[op.op_type]
-    total, *others = _operands(op, types)
+@converter(*_BINARY, layouts=ELEMENTWISE)
+def binary(op: Op) -> None:
+    """One TFLite operator per pair; small integers are computed and compared in 32 bits."""
+    code, types = _BINARY[op.op_type]
+    result, *others = _operands(op, types)
     for other in others:
-        total = op.calc.binary(code, total, other)
+        result = op.calc.binary(code, result, other, "BOOL" if op.result_type() == "BOOL" else "")
     if op.op_type == "Mean" and others:
-        total = op.calc.mul(total, 1 / (1 + len(others)))
-    op.write(op.graph.cast(total, op.result_type()), op.planned_layout())
-
-
-@converter(*_COMPARISONS, layouts=ELEMENTWISE)
-def comparison(op: Op) -> None:
-    """A comparison; small integers are compared in 32 bits."""
-    code, types = _COMPARISONS[op.op_type]
-    a, b = _operands(op, types)
-    op.write(op.calc.binary(code, a, b, "BOOL"), op.planned_layout())
-
-
-@converter(*_LOGICAL, layouts=ELEMENTWISE)
-def logical(op: Op) -> None:
-    """LOGICAL_AND, LOGICAL_OR, NOT_EQUAL."""
-    a, b = _operands(op, ("BOOL",))
-    op.write(op.calc.binary(_LOGICAL[op.op_type], a, b), op.planned_layout())
+        result = op.calc.mul(result, 1 / (1 + len(others)))
+    op.write(op.graph.cast(result, op.result_type()), op.planned_layout())
 
 
 @converter("Where", layouts=ELEMENTWISE)

@@ -300,12 +300,9 @@ def gemm(op: Op) -> None:
         op.write(y if rest is None else op.graph.op("ADD", [y, rest], result), out)
         return
     y = op.graph.op("BATCH_MATMUL", [op.read(0), op.read(1)], result, adjX=turned_a, adjY=turned_b)
-    y = y if alpha == 1.0 else op.graph.op("MUL", [y, op.graph.constant(np.array([alpha], np.float32))], result)
+    y = _times(op, y, alpha)
     if op.has_input(2):
-        term = op.operand(2, plain(2))
-        if beta != 1.0:
-            term = op.graph.op("MUL", [term, op.graph.constant(np.array([beta], np.float32))], term.shape)
-        y = op.graph.op("ADD", [y, term], result)
+        y = op.graph.op("ADD", [y, _times(op, op.operand(2, plain(2)), beta)], result)
     op.write(y)
 
 
@@ -326,10 +323,11 @@ def _bias(op: Op, out: Layout, width: int, beta: float) -> tuple[Value, Value | 
         return op.weight(
             2, lambda c: np.broadcast_to(c.reshape(-1) * np.float32(beta), (width,))[order].astype(np.float32)
         ), None
-    term = op.operand(2, out)
-    if beta != 1.0:
-        term = op.graph.op("MUL", [term, op.graph.constant(np.array([beta], np.float32))], term.shape)
-    return zero, term
+    return zero, _times(op, op.operand(2, out), beta)
+
+
+def _times(op: Op, x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else op.graph.op("MUL", [x, op.graph.constant(np.array([factor], np.float32))], x.shape)
 
 
 @converter("MatMul", layouts=DenseProduct())

@@ -162,8 +162,11 @@ def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
     return tuple(range(rank)) if axes is None or not axes.size else tuple(int(a) for a in axes.reshape(-1))
 
 
-def _declared_axis(op: NodeShapes) -> tuple[int, ...]:
-    return (op.integer("axis", 0),)
+def _log_sum_exp(c: Calculator, x: Value, axes: list[int], keep: bool) -> Value:
+    """Return log sum exp, with the maximum taken out so that nothing overflows."""
+    shifted = c.sub(x, c.reduce("REDUCE_MAX", x, axes, True))
+    total = c.unary("LOG", c.reduce("SUM", c.unary("EXP", shifted), axes, keep))
+    return c.add(total, c.reduce("REDUCE_MAX", x, axes, keep))
 
 
 Reduce = Callable[[Calculator, Value, list[int], bool], Value]
@@ -178,15 +181,8 @@ _AROUND_SUMS: dict[str, Reduce] = {
     "ReduceL2": lambda c, x, axes, keep: c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes, keep)),
     "ReduceSumSquare": lambda c, x, axes, keep: c.reduce("SUM", c.mul(x, x), axes, keep),
     "ReduceLogSum": lambda c, x, axes, keep: c.unary("LOG", c.reduce("SUM", x, axes, keep)),
-    "ReduceLogSumExp": lambda c, x, axes, keep: _log_sum_exp(c, x, axes, keep),
+    "ReduceLogSumExp": _log_sum_exp,
 }
-
-
-def _log_sum_exp(c: Calculator, x: Value, axes: list[int], keep: bool) -> Value:
-    """Return log sum exp, with the maximum taken out so that nothing overflows."""
-    shifted = c.sub(x, c.reduce("REDUCE_MAX", x, axes, True))
-    total = c.unary("LOG", c.reduce("SUM", c.unary("EXP", shifted), axes, keep))
-    return c.add(total, c.reduce("REDUCE_MAX", x, axes, keep))
 
 
 @converter(*_SAME, *_AROUND_SUMS, layouts=Reducing(_declared_axes))
@@ -209,7 +205,7 @@ def reduction(op: Op) -> None:
     op.write(y, layout if keep else remaining_layout(layout, axes))
 
 
-@converter("ArgMax", "ArgMin", layouts=Reducing(_declared_axis))
+@converter("ArgMax", "ArgMin", layouts=Reducing(lambda op: (op.integer("axis", 0),)))
 def arg_extreme(op: Op) -> None:
     """ARG_MAX, ARG_MIN; of several equal extremes the last one is the first one of the reversed axis."""
     code = "ARG_MAX" if op.op_type == "ArgMax" else "ARG_MIN"
