@@ -31,11 +31,6 @@ class Plan:
     board: Runner | None = None  # reaches the board itself; then no stand-in is run
     stand_ins: tuple[Runner, ...] = ()  # emulate or estimate an absent board; all that can run are run
 
-    @property
-    def name(self) -> str:
-        """Name in tables."""
-        return HOST if self.device is None else self.device.name
-
 
 class BenchOptions(TypedDict, total=False):
     """Options of a benchmark by name."""
@@ -127,12 +122,13 @@ def measure(
     rows: list[BenchResult] = []
     need: MemoryNeed | None = None
     for number, planned in enumerate(plans):
-        progress(f"{job.name} on {planned.name}", done + number, total or len(plans))
-        if planned.device is None:
+        device = planned.device
+        progress(f"{job.name} on {HOST if device is None else device.name}", done + number, total or len(plans))
+        if device is None:
             rows += run_here(job)
         else:
             need = need or needs(job)
-            rows += [_add_memory(row, need, planned.device) for row in _measure(job, planned, planned.device, need)]
+            rows += [_add_memory(row, need, device) for row in _measure(job, planned, device, need)]
     return rows
 
 

@@ -134,7 +134,8 @@ def _load_tflite(module: Any, path: str, threads: int) -> Loaded:
     def prepare(arrays: Arrays) -> Callable[[], Any]:
         for place, array in zip(places, arrays):
             interpreter.set_tensor(place, array)
-        return interpreter.invoke
+        invoke: Callable[[], Any] = interpreter.invoke
+        return invoke
 
     return prepare, lambda _: [interpreter.get_tensor(r).copy() for r in results]
 

@@ -270,10 +270,7 @@ class Calculator:
     sub = partialmethod(binary, "SUB")
     mul = partialmethod(binary, "MUL")
     div = partialmethod(binary, "DIV")
-
-    def greater(self, a: Term, b: Term) -> Value:
-        """A > b."""
-        return self.binary("GREATER", a, b, "BOOL")
+    greater = partialmethod(binary, "GREATER", element_type="BOOL")
 
     def select(self, condition: Value, a: Term, b: Term) -> Value:
         """A where the condition holds, else b."""
@@ -281,10 +278,6 @@ class Calculator:
         shape = broadcast(condition.shape, broadcast(x.shape, y.shape))
         x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
         return self._graph.op("SELECT_V2", [condition, x, y], shape, x.element_type)
-
-    def clip(self, x: Value, low: float, high: float) -> Value:
-        """Between two numbers."""
-        return self.binary("MINIMUM", self.binary("MAXIMUM", x, low), high)
 
     def limit(self, x: Value, low: Term | None, high: Term | None) -> Value:
         """Between limits that may be missing."""

@@ -117,10 +117,8 @@ class _Planner:
             layouts = self._candidates[root]
             assigned.update(dict.fromkeys(members, layouts[min(start, len(layouts) - 1)]))
         for _ in range(_MAX_SWEEPS):
-            changed = 0
-            for root in self._members:  # all of them, in every sweep
-                changed += self._improve(root, assigned)
-            if not changed:
+            changes = [self._improve(root, assigned) for root in self._members]
+            if not any(changes):
                 break
         return self._cost(self._shapes, assigned), assigned
 

@@ -1,7 +1,5 @@
 """Small rewrites of the finished graph: fused activations, cancelling pairs, biases."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from onnxfold.export.tflite.graph import ACTIVATES, Graph, Operator, Value, same_shape, schema
@@ -15,37 +13,26 @@ class _Uses:
     """Who writes and who reads a value."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
         self.writer: dict[int, Operator] = {id(o): op for op in graph.operators for o in op.outputs}
         self.readers: dict[int, list[Operator]] = {}
         for op in graph.operators:
             for value in op.inputs:
                 if value is not None:
                     self.readers.setdefault(id(value), []).append(op)
-        self._fixed = {id(v) for v in (*graph.inputs, *graph.outputs)}
+        self.fixed = {id(v) for v in (*graph.inputs, *graph.outputs)}  # of the model's interface
 
     def only_writer(self, op: Operator, index: int = 0) -> Operator | None:
         """Return the operator that writes an input which nobody else reads."""
         value = op.inputs[index]
-        if value is None or id(value) in self._fixed or len(self.readers[id(value)]) != 1:
+        if value is None or id(value) in self.fixed or len(self.readers[id(value)]) != 1:
             return None
         return self.writer.get(id(value))
-
-    def is_fixed(self, value: Value) -> bool:
-        """Whether a value is an input or output of the model."""
-        return id(value) in self._fixed
 
 
 def tidy(graph: Graph) -> None:
     """Rewrite until nothing changes, and drop what no output needs."""
     _drop_unused(graph)
-    rewrites: tuple[Callable[[Operator, _Uses], bool], ...] = (
-        _merge_pair,
-        _add_bias,
-        _fuse_activation,
-        _squeeze_mean,
-        _flatten_into_dense,
-    )
+    rewrites = (_merge_pair, _add_bias, _fuse_activation, _squeeze_mean, _flatten_into_dense)
     changed = True
     while changed:
         changed = False
@@ -89,7 +76,7 @@ def _drop_unused(graph: Graph) -> None:
 
 def _bypass(op: Operator, uses: _Uses, source: Value) -> bool:
     """Let the readers of an operator's output read `source`."""
-    if uses.is_fixed(op.outputs[0]):
+    if id(op.outputs[0]) in uses.fixed:
         return False
     readers = uses.readers.get(id(op.outputs[0]), [])
     for reader in readers:

@@ -23,7 +23,7 @@ def _hard_sigmoid(op: Op, c: Calculator, x: Value) -> Value:
     alpha, beta = op.number("alpha", 0.2), op.number("beta", 0.5)
     if math.isclose(alpha, 1 / 6, rel_tol=1e-6):
         return c.mul(c.unary("RELU6", c.add(x, beta / alpha)), alpha)
-    return c.clip(c.add(c.mul(x, alpha), beta), 0.0, 1.0)
+    return c.limit(c.add(c.mul(x, alpha), beta), 0.0, 1.0)
 
 
 def _elu(op: Op, c: Calculator, x: Value) -> Value:

@@ -143,12 +143,9 @@ def _conv_2d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int, per_g
     x, kind = padding(op, x, win)
     shape = (x.shape[0], *win.output, bias.shape[0])
     settings: dict[str, Any] = {
-        "padding": kind,
-        "strideH": win.stride[0],
-        "strideW": win.stride[1],
-        "dilationHFactor": win.dilation[0],
-        "dilationWFactor": win.dilation[1],
-    }
+        "padding": kind, "strideH": win.stride[0], "strideW": win.stride[1],
+        "dilationHFactor": win.dilation[0], "dilationWFactor": win.dilation[1],
+    }  # fmt: skip
     if group > 1 and per_group == 1 and group == x.shape[-1]:
         weights = op.weight(1, lambda w: _image_weights(w).transpose(1, 2, 3, 0))
         multiplier = int(bias.shape[0]) // group
@@ -197,12 +194,11 @@ def conv_transpose(op: Op) -> None:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
         return op.weight(1, lambda w: _spread_taps(w[rows], dilation).transpose(1, 2, 3, 0))
 
-    bias = op.weight(2) if op.has_input(2) else None
     y = op.graph.concatenate(
         [_write_group(op, part, weights(i), window) for i, part in enumerate(op.graph.split(x, 3, group))], 3
     )
-    if bias is not None:
-        y = op.graph.op("ADD", [y, bias], y.shape)
+    if op.has_input(2):
+        y = op.graph.op("ADD", [y, op.weight(2)], y.shape)
     op.write(from_image(op, y, rank), layout)
 
 
