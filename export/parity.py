@@ -25,7 +25,7 @@ from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.run.session import batch_of, in_batches, sample_count
+from onnxfold.graph.run.session import batch_of, in_batches, one_line, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import synthetic_inputs
@@ -52,7 +52,7 @@ class TFLiteInterpreter:
             self._inputs = dict(self._runner.get_input_details())
             self._outputs = dict(self._runner.get_output_details())
         except (RuntimeError, ValueError) as error:
-            raise ExportError(f"{self.package} does not load the file: {_one_line(error)}") from None
+            raise ExportError(f"{self.package} does not load the file: {one_line(error)}") from None
 
     def shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the shapes of 'inputs' and 'outputs' by name, with the size that a free batch has in the file."""
@@ -67,7 +67,7 @@ class TFLiteInterpreter:
         try:
             outputs = self._runner(**{n: _quantise(v, self._inputs[n]) for n, v in feeds.items()})
         except (RuntimeError, ValueError) as error:
-            raise ExportError(f"{self.package} fails while running the file: {_one_line(error)}") from None
+            raise ExportError(f"{self.package} fails while running the file: {one_line(error)}") from None
         pairs = {n: self._outputs[n]["quantization"] for n in outputs}
         return {
             n: (v.astype(np.float32) - pairs[n][1]) * np.float32(pairs[n][0]) if pairs[n][0] else v
@@ -88,10 +88,6 @@ def _quantise(values: Array, detail: Mapping[str, Any]) -> Array:
     limits = np.iinfo(detail["dtype"])
     stored: Array = np.clip(np.round(values / scale) + zero, limits.min, limits.max).astype(detail["dtype"])
     return stored
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 Outputs = list[dict[str, Array]]
@@ -252,8 +248,8 @@ def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[s
         names = [o.name for o in session.get_outputs()]
         return [dict(zip(names, session.run(None, dict(feeds)), strict=True)) for feeds in batches]
     except Exception as error:  # onnxruntime's exception classes are not public
-        text = " ".join(str(error).split())[:300]
-        raise ExportError(f"the parity check needs the ONNX model's outputs, and onnxruntime fails: {text}") from None
+        reason = f"the parity check needs the ONNX model's outputs, and onnxruntime fails: {one_line(error)}"
+        raise ExportError(reason) from None
 
 
 def compare(

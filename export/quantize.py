@@ -18,6 +18,7 @@ from onnxfold.export.parity import Outputs, noise_to_signal, to_layout
 from onnxfold.export.tflite.convert import Converted
 from onnxfold.export.tflite.graph import Graph, Operator, Value
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, serialize, tensor_names
+from onnxfold.graph.run.session import one_line
 from onnxfold.graph.tensors import Array
 from onnxfold.quantize.qdq import quiet
 from onnxfold.statistics.activations import Batches
@@ -279,7 +280,7 @@ def _quantise_file(
                 ranges, enable_progress_bar=False, enable_progress_report=False
             )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
-        raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
+        raise ExportError(f"ai-edge-quantizer refuses: {one_line(error)}") from None
     return bytes(inline_buffers(bytes(done.quantized_model)))
 
 

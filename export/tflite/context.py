@@ -24,7 +24,7 @@ class Tensors:
 
     def __init__(self, view: GraphView, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> None:
         self.view = view
-        self.graph = Graph()
+        self.graph = Calculator()
         self.shapes = shapes
         self.layouts = layouts
         self._values: dict[str, dict[Layout, Value]] = {}
@@ -67,7 +67,6 @@ class Op(NodeReader):
         super().__init__(tensors.view, node)
         self._tensors = tensors
         self.graph = tensors.graph
-        self.calc = Calculator(tensors.graph)
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise the error that names this node."""
@@ -246,15 +245,12 @@ def broadcast(a: Shape, b: Shape) -> Shape:
     return tuple(x if isinstance(x, Dynamic) or int(x) != 1 else y for x, y in pairs)
 
 
-class Calculator:
-    """Appends operators to a graph; a float operand becomes a constant of the other's type."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+class Calculator(Graph):
+    """A graph with arithmetic; a float operand becomes a constant of the other's type."""
 
     def unary(self, code: str, x: Value, **options: object) -> Value:
         """Append an operator of one input."""
-        return self._graph.op(code, [x], x.shape, **options)  # type: ignore[arg-type]
+        return self.op(code, [x], x.shape, **options)  # type: ignore[arg-type]
 
     def binary(self, code: str, a: Term, b: Term, element_type: str = "") -> Value:
         """Append an operator of two inputs that broadcast."""
@@ -264,7 +260,7 @@ class Calculator:
             x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
         if len(shape) > _MAX_BROADCAST_RANK and not (_whole(x, shape) and _whole(y, shape)):
             return self._merge_axes(code, x, y, shape, element_type)
-        return self._graph.op(code, [x, y], shape, element_type)
+        return self.op(code, [x, y], shape, element_type)
 
     add = partialmethod(binary, "ADD")
     sub = partialmethod(binary, "SUB")
@@ -277,7 +273,7 @@ class Calculator:
         x, y = self._values(a, b)
         shape = broadcast(condition.shape, broadcast(x.shape, y.shape))
         x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
-        return self._graph.op("SELECT_V2", [condition, x, y], shape, x.element_type)
+        return self.op("SELECT_V2", [condition, x, y], shape, x.element_type)
 
     def limit(self, x: Value, low: Term | None, high: Term | None) -> Value:
         """Between limits that may be missing."""
@@ -285,12 +281,12 @@ class Calculator:
         if code is not None:
             return self.unary(code, x)
         narrow = x.element_type
-        x = self._graph.cast(x, WIDER.get(narrow, narrow))
+        x = self.cast(x, WIDER.get(narrow, narrow))
         for operator, limit in (("MAXIMUM", low), ("MINIMUM", high)):
             if limit is not None:
-                limit = self._graph.cast(limit, x.element_type) if isinstance(limit, Value) else limit
+                limit = self.cast(limit, x.element_type) if isinstance(limit, Value) else limit
                 x = self.binary(operator, x, limit)
-        return self._graph.cast(x, narrow)
+        return self.cast(x, narrow)
 
     def elu(self, x: Value, alpha: float) -> Value:
         """max(x, 0) + alpha (exp(min(x, 0)) - 1)."""
@@ -306,21 +302,21 @@ class Calculator:
         """Append a reduction along axes of the TFLite tensor."""
         axes = sorted(a % max(len(x.shape), 1) for a in axes)
         shape = tuple(1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes)
-        return self._graph.op(code, [x, self._graph.indices(axes)], shape, keepDims=keep)
+        return self.op(code, [x, self.indices(axes)], shape, keepDims=keep)
 
     def _values(self, a: Term, b: Term) -> tuple[Value, Value]:
         other = a if isinstance(a, Value) else b
         assert isinstance(other, Value)
         # As many axes as the other has: the quantiser wants that of constants which share a scale with it.
         shape, dtype = (1,) * len(other.shape), NUMPY_TYPES[other.element_type]
-        x, y = (v if isinstance(v, Value) else self._graph.constant(np.full(shape, v, dtype)) for v in (a, b))
+        x, y = (v if isinstance(v, Value) else self.constant(np.full(shape, v, dtype)) for v in (a, b))
         return x, y
 
     def _raise_rank(self, value: Value, rank: int) -> Value:
         """Return a constant with so many axes, and any other value as it is."""
         if not value.is_constant or len(value.shape) >= rank:
             return value
-        return self._graph.constant(value.values().reshape((1,) * (rank - len(value.shape)) + tuple(value.shape)))
+        return self.constant(value.values().reshape((1,) * (rank - len(value.shape)) + tuple(value.shape)))
 
     def _merge_axes(self, code: str, x: Value, y: Value, shape: Shape, element_type: str) -> Value:
         """Merge neighbouring axes that broadcast alike, since kernels broadcast along few axes only."""
@@ -334,11 +330,9 @@ class Calculator:
                 groups[-1].append(i)
             else:
                 groups.append([i])
-        merged = [
-            self._graph.reshape(v, tuple(_product(s, g) for g in groups)) for v, s in zip((x, y), full, strict=True)
-        ]
-        result = self._graph.op(code, merged, tuple(_product(shape, g) for g in groups), element_type)
-        return self._graph.reshape(result, shape)
+        merged = [self.reshape(v, tuple(_product(s, g) for g in groups)) for v, s in zip((x, y), full, strict=True)]
+        result = self.op(code, merged, tuple(_product(shape, g) for g in groups), element_type)
+        return self.reshape(result, shape)
 
 
 def _product(shape: Shape, axes: list[int]) -> int:

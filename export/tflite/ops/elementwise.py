@@ -107,7 +107,7 @@ _FORMULAS: dict[tuple[str, ...], tuple[str, Formula]] = {
 def _register(op_types: tuple[str, ...], how: str, formula: Formula) -> None:
     def write(op: Op) -> None:
         layout = op.planned_layout()
-        op.write(formula(op, op.calc, op.read(0, layout)), layout)
+        op.write(formula(op, op.graph, op.read(0, layout)), layout)
 
     write.__doc__ = how
     converter(*op_types, layouts=ELEMENTWISE)(write)
@@ -144,9 +144,9 @@ def binary(op: Op) -> None:
     code, types = _BINARY[op.op_type]
     result, *others = _operands(op, types)
     for other in others:
-        result = op.calc.binary(code, result, other, "BOOL" if op.result_type() == "BOOL" else "")
+        result = op.graph.binary(code, result, other, "BOOL" if op.result_type() == "BOOL" else "")
     if op.op_type == "Mean" and others:
-        result = op.calc.mul(result, 1 / (1 + len(others)))
+        result = op.graph.mul(result, 1 / (1 + len(others)))
     op.write(op.graph.cast(result, op.result_type()), op.planned_layout())
 
 
@@ -154,7 +154,7 @@ def binary(op: Op) -> None:
 def where(op: Op) -> None:
     """SELECT_V2."""
     condition, a, b = (op.operand(i, op.planned_layout()) for i in range(3))
-    op.write(op.calc.select(condition, a, b), op.planned_layout())
+    op.write(op.graph.select(condition, a, b), op.planned_layout())
 
 
 _POWERS: dict[float | None, Callable[[Calculator, Value], Value]] = {
@@ -175,20 +175,20 @@ def power(op: Op) -> None:
     number = float(exponent[0]) if exponent.size == 1 and len(op.shape(1)) <= len(op.shape(0)) else None
     base = op.operand(0, layout)
     if result_type == "FLOAT32" and number in _POWERS:
-        op.write(_POWERS[number](op.calc, base), layout)
+        op.write(_POWERS[number](op.graph, base), layout)
         return
     own = (op.element_type(0), op.element_type(1))
     wide = "FLOAT32" if "FLOAT32" in own or "INT64" in own or "UINT32" in own else "INT32"
     if "UINT64" in own:
         op.refuse("TFLite does not compute with 64-bit unsigned integers")
     a, b = (op.graph.cast(v, wide) for v in (base, op.operand(1, layout)))
-    op.write(op.graph.cast(op.calc.binary("POW", a, b), result_type), layout)
+    op.write(op.graph.cast(op.graph.binary("POW", a, b), result_type), layout)
 
 
 @converter("Mod", layouts=ELEMENTWISE)
 def modulo(op: Op) -> None:
     """FLOOR_MOD, whose sign is the divisor's; with fmod, whose sign is the dividend's, a - b trunc(a / b)."""
-    calc = op.calc
+    calc = op.graph
     a, b = _operands(op, _NUMBERS)
     if not op.integer("fmod", 0):
         result = calc.binary("FLOOR_MOD", a, b)

@@ -34,7 +34,7 @@ def global_pool(op: Op) -> None:
     layout = channels_last(len(op.shape()))
     code = "MEAN" if op.op_type == "GlobalAveragePool" else "REDUCE_MAX"
     x = op.read(0, layout)
-    op.write(op.calc.reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
+    op.write(op.graph.reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
 
 
 @converter("MaxPool", layouts=ChannelsLast())
@@ -96,7 +96,7 @@ def _max_of_slices(op: Op, x: Value, win: TFLiteWindow) -> Value:
     begins = (
         [t * d for t, d in zip(tap, win.dilation, strict=True)] for tap in itertools.product(*map(range, win.size))
     )
-    return reduce(partial(op.calc.binary, "MAXIMUM"), (_slice(op, x, begin, win) for begin in begins))
+    return reduce(partial(op.graph.binary, "MAXIMUM"), (_slice(op, x, begin, win) for begin in begins))
 
 
 def _slice(op: Op, x: Value, begin: list[int], win: TFLiteWindow) -> Value:
@@ -125,7 +125,7 @@ def average_pool(op: Op) -> None:
     counts = _counts(op, win)
     if rank == 5:
         y = _sum_in_three_dimensions(op, x, win)
-        y = op.calc.mul(y, op.graph.constant((1 / counts)[..., None].astype(np.float32)))
+        y = op.graph.mul(y, op.graph.constant((1 / counts)[..., None].astype(np.float32)))
     else:
         if rank == 3:
             counts = counts[None]
@@ -169,7 +169,7 @@ def _average(op: Op, x: Value, win: TFLiteWindow, counts: Array) -> Value:
         y = _pool(op, "AVERAGE_POOL_2D", x, replace(win, pads=((0, 0),) * len(win.size)), 0.0)
     if np.all(counts == kernel):
         return y
-    return op.calc.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
+    return op.graph.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
 
 
 def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
@@ -192,5 +192,5 @@ def _sum_in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
         stride = tuple(win.stride[i] if i == axis else 1 for i in range(3))
         step = TFLiteWindow((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
         begins = ([tap * win.dilation[axis] if i == axis else 0 for i in range(3)] for tap in range(win.size[axis]))
-        x = reduce(op.calc.add, map(partial(_slice, op, x, win=step), begins))
+        x = reduce(op.graph.add, map(partial(_slice, op, x, win=step), begins))
     return x

@@ -157,13 +157,13 @@ class _Lane:
     # -- steps ---------------------------------------------------------------------------------
 
     def _rnn(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
-        c = self.op.calc
+        c = self.op.graph
         total = x if hidden is None else c.add(x, self._product(hidden, 0, 1))
         return c.unary("TANH", total), None
 
     def _lstm(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
         """Gates in ONNX's order i, o, f, c; peepholes P in the order i, o, f."""
-        c = self.op.calc
+        c = self.op.graph
         total = x if hidden is None else c.add(x, self._product(hidden, 0, 4))
         i, o, f, new = self.op.graph.split(total, 1, 4)
         i = c.unary("LOGISTIC", self._peep(i, cell, 0))
@@ -177,11 +177,11 @@ class _Lane:
         if cell is None or not self.op.has_input(7):
             return gate
         weights = self._rows(7, place * self.width, (place + 1) * self.width)
-        return self.op.calc.add(gate, self.op.calc.mul(cell, weights))
+        return self.op.graph.add(gate, self.op.graph.mul(cell, weights))
 
     def _gru(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
         """Gates in ONNX's order z, r, h; H' = (1 - z) h + z H = h + z (H - h)."""
-        c = self.op.calc
+        c = self.op.graph
         z, r, new = self.op.graph.split(x, 1, 3)
         bias = None
         if self._resets_product and self.op.has_input(3):

@@ -38,7 +38,7 @@ def batch_normalization(op: Op) -> None:
     trains = bool(op.integer("training_mode", 0))
     layout = op.own_layout if trains else op.planned_layout()
     rank, epsilon = len(op.shape()), op.number("epsilon", 1e-5)
-    c, x = op.calc, op.read(0, layout)
+    c, x = op.graph, op.read(0, layout)
     names = ("scale", "bias", "mean", "variance")
     scale, bias, mean, variance = (op.required_weight(i + 1, n).astype(np.float64) for i, n in enumerate(names))
 
@@ -65,7 +65,7 @@ def batch_normalization(op: Op) -> None:
 @converter("InstanceNormalization", layouts=ChannelsLast())
 def instance_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes."""
-    layout, c = channels_last(len(op.shape())), op.calc
+    layout, c = channels_last(len(op.shape())), op.graph
     x = op.read(0, layout)
     y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.number("epsilon", 1e-5))
     op.write(c.add(c.mul(y, op.read(1)), op.read(2)), layout)
@@ -74,7 +74,7 @@ def instance_normalization(op: Op) -> None:
 @converter("LayerNormalization", layouts=LayoutRule())
 def layer_normalization(op: Op) -> None:
     """Mean and variance over the axes from the given one on."""
-    rank, c = len(op.shape()), op.calc
+    rank, c = len(op.shape()), op.graph
     first = op.integer("axis", -1) % rank
     y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.number("epsilon", 1e-5))
     y = c.mul(y, op.operand(1, plain(rank)))
@@ -87,7 +87,7 @@ def layer_normalization(op: Op) -> None:
 @converter("RMSNormalization", layouts=LayoutRule())
 def rms_normalization(op: Op) -> None:
     """Division by the root mean square over the axes from the given one on."""
-    rank, c, x = len(op.shape()), op.calc, op.read(0)
+    rank, c, x = len(op.shape()), op.graph, op.read(0)
     axes = list(range(op.integer("axis", -1) % rank, rank))
     square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.number("epsilon", 1e-5))
     op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, plain(rank))))
@@ -96,7 +96,7 @@ def rms_normalization(op: Op) -> None:
 @converter("GroupNormalization", layouts=ChannelsLast())
 def group_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes and the channels of a group."""
-    layout, c = channels_last(len(op.shape())), op.calc
+    layout, c = channels_last(len(op.shape())), op.graph
     x = op.read(0, layout)
     batch, channels, groups = x.shape[0], int(x.shape[-1]), op.integer("num_groups", 1)
     spatial = int(np.prod([int(d) for d in x.shape[1:-1]]))
@@ -113,7 +113,7 @@ def group_normalization(op: Op) -> None:
 def lp_normalization(op: Op) -> None:
     """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
     layout = op.own_layout
-    c, x = op.calc, op.read(0, layout)
+    c, x = op.graph, op.read(0, layout)
     axes = [layout.axis(op.integer("axis", -1))]
     if op.integer("p", 2) == 1:
         norm = c.reduce("SUM", c.unary("ABS", x), axes)
@@ -124,8 +124,8 @@ def lp_normalization(op: Op) -> None:
 
 def _apply(op: Op, x: Value) -> Value:
     if op.op_type == "LogSoftmax":
-        return op.calc.unary("LOG_SOFTMAX", x)
-    return op.calc.unary("SOFTMAX", x, beta=1.0)
+        return op.graph.unary("LOG_SOFTMAX", x)
+    return op.graph.unary("SOFTMAX", x, beta=1.0)
 
 
 @converter("Softmax", "LogSoftmax", since=13, layouts=LastAxis(-1))
@@ -199,9 +199,9 @@ def reduction(op: Op) -> None:
     keep = bool(op.integer("keepdims", 1))
     places = [layout.axis(a) for a in axes]
     if op.op_type in _SAME:
-        y = op.calc.reduce(_SAME[op.op_type][x.element_type == "BOOL"], x, places, keep)
+        y = op.graph.reduce(_SAME[op.op_type][x.element_type == "BOOL"], x, places, keep)
     else:
-        y = _AROUND_SUMS[op.op_type](op.calc, x, places, keep)
+        y = _AROUND_SUMS[op.op_type](op.graph, x, places, keep)
     op.write(y, layout if keep else remaining_layout(layout, axes))
 
 
@@ -219,7 +219,7 @@ def arg_extreme(op: Op) -> None:
     rest = tuple(d for i, d in enumerate(x.shape) if i != axis)
     y = op.graph.op(code, [x, op.graph.constant(np.array(axis, np.int32))], rest, "INT64", outputType=type_of("INT64"))
     if last:
-        y = op.calc.sub(int(x.shape[axis]) - 1, y)
+        y = op.graph.sub(int(x.shape[axis]) - 1, y)
     if op.integer("keepdims", 1):
         y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
         op.write(y, layout)

@@ -111,7 +111,7 @@ def gather(op: Op) -> None:
         layout = op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else plain(len(shape))
     else:
         layout = plain(len(shape))
-        index = op.calc.binary("FLOOR_MOD", op.read(1), int(size))
+        index = op.graph.binary("FLOOR_MOD", op.read(1), int(size))
     x = op.read(0, layout)
     axis = layout.axis(onnx_axis)
     result = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -174,12 +174,12 @@ def top_k(op: Op) -> None:
     order = [i for i in range(rank) if i != axis] + [axis]
     x = op.graph.transpose(x, order)
     if not largest:
-        x = op.calc.unary("NEG", x)
+        x = op.graph.unary("NEG", x)
     shape = (*x.shape[:-1], k)
     inputs = [x, op.graph.constant(np.array(k, np.int32))]
     values, places = op.graph.op_several("TOPK_V2", inputs, [shape, shape], [x.element_type, "INT32"])
     if not largest:
-        values = op.calc.unary("NEG", values)
+        values = op.graph.unary("NEG", values)
     back = [order.index(i) for i in range(rank)]
     op.write(op.graph.transpose(values, back))
     if len(op.node.output) > 1 and op.node.output[1]:
@@ -194,7 +194,7 @@ def one_hot(op: Op) -> None:
     if op.result_type() in WIDER:
         op.refuse(f"TFLite's ONE_HOT does not write {op.result_type().lower()}")
     index = op.graph.cast(op.read(0), "INT32")
-    index = op.calc.select(op.calc.greater(0, index), op.calc.add(index, depth), index)
+    index = op.graph.select(op.graph.greater(0, index), op.graph.add(index, depth), index)
     axis = op.integer("axis", -1) % len(op.result())
     inputs = [index, *(op.graph.constant(np.array(v)) for v in (np.int32(depth), on, off))]
     last = axis == len(op.result()) - 1

@@ -220,6 +220,6 @@ def _extrapolate(op: Op, y: Value, axes: list[_Axis]) -> Value:
     if np.all(inside):
         return y
     mask = channels_last(len(axes)).values(inside[:1])
-    calc = op.calc
+    calc = op.graph
     kept = calc.mul(y, op.graph.constant(mask.astype(np.float32)))
     return calc.add(kept, op.graph.constant((value * (1 - mask)).astype(np.float32))) if value else kept
