@@ -181,18 +181,9 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
     else:
         parts = set_apart(view, calibration)
         batches, held = (user_batches(view, part, n) for part, n in zip(parts, (most, few), strict=True))
-    done = quantize_int8(converted, draft, batches, HeldOut(held, run_reference(view, held)), LEAST_SNR + _MARGIN)
-    notes = [
-        f"'{name}' is int8: value = {scale:.6g} (stored - {zero})"
-        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items()
-    ]
-    if done.in_float:
-        notes.append(
-            f"{done.in_float} of {len(converted.graph.operators)} operators stay in float32, and int8 does "
-            f"{done.int8_macs:.0%} of the multiply-accumulates: with all of them in int8, the signal-to-noise ratio is "
-            f"{done.snr_db:.1f} dB"
-        )
-    return notes
+    stays = quantize_int8(converted, draft, batches, HeldOut(held, run_reference(view, held)), LEAST_SNR + _MARGIN)
+    ports = TFLiteInterpreter(draft).quantisation().items()
+    return [*(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})" for name, (scale, zero) in ports), *stays]
 
 
 def _report(

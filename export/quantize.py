@@ -69,15 +69,6 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Int8File:
-    """The result of a quantisation: the operators left in float32, and the noise with none left."""
-
-    in_float: int  # operators that stay in float32
-    int8_macs: float  # part of the multiply-accumulates that is in int8
-    snr_db: float  # signal-to-noise ratio of the outputs with no operator in float32
-
-
-@dataclass(frozen=True)
 class _Try:
     """A file in int8 that was measured."""
 
@@ -86,19 +77,14 @@ class _Try:
     in_float: frozenset[int]  # tensors
 
 
-def quantize_int8(converted: Converted, path: Path, batches: Batches, held: HeldOut, least: float) -> Int8File:
+def quantize_int8(converted: Converted, path: Path, batches: Batches, held: HeldOut, least: float) -> list[str]:
     """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
 
     Ranges hold all values of the batches. Where held-out outputs have too much noise, tensors that make most of it get
     ranges without the farthest values if that helps, and if noise still is too much, what is beside them stays in
-    float32: half of the multiply-accumulates at most.
+    float32: half of the multiply-accumulates at most. Returns a note where some does.
     """
-    names = tensor_names(converted.graph)
-    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
-    whole, near = (
-        relevant_ranges(converted.graph, {key: sides[name] for key, name in names.items() if name in sides})
-        for sides in observed_ranges(path, feeds)
-    )
+    whole, near = ranges_of(converted, path, batches)
     search = _Search(converted, path, held, 10 ** (-least / 10))
     if not search.suffices(whole):
         noise, narrow = search.measure_groups(whole, near)
@@ -106,9 +92,27 @@ def quantize_int8(converted: Converted, path: Path, batches: Batches, held: Held
         if not (narrow and search.suffices(ranges)):
             search.leave_in_float(ranges, noise)
     best = search.write_best()
-    all_int8 = min(attempt.noise for attempt in search.tries if not attempt.in_float)
     beside = search.beside(best.in_float)
-    return Int8File(len(beside), search.int8_macs(beside), -10 * float(np.log10(max(all_int8, 1e-30))))
+    if not beside:
+        return []
+    all_int8 = min(attempt.noise for attempt in search.tries if not attempt.in_float)
+    snr_db = -10 * float(np.log10(max(all_int8, 1e-30)))
+    return [
+        f"{len(beside)} of {len(converted.graph.operators)} operators stay in float32, and int8 does "
+        f"{search.int8_macs(beside):.0%} of the multiply-accumulates: with all of them in int8, the signal-to-noise "
+        f"ratio is {snr_db:.1f} dB"
+    ]
+
+
+def ranges_of(converted: Converted, path: Path, batches: Batches) -> tuple[Ranges, Ranges]:
+    """Return ranges of the tensors of a float32 file that hold all values, and some without the farthest."""
+    names = tensor_names(converted.graph)
+    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
+    whole, near = (
+        relevant_ranges(converted.graph, {key: sides[name] for key, name in names.items() if name in sides})
+        for sides in observed_ranges(path, feeds)
+    )
+    return whole, near
 
 
 class _Search:

@@ -106,9 +106,9 @@ class Op(NodeReader):
         """Return an input's element type in TFLite's words."""
         return self._element_type(self.node.input[index])
 
-    def result_type(self, index: int = 0) -> str:
-        """Return an output's element type in TFLite's words."""
-        return self._element_type(self.node.output[index])
+    def result_type(self) -> str:
+        """Return the output's element type in TFLite's words."""
+        return self._element_type(self.node.output[0])
 
     def _element_type(self, tensor: str) -> str:
         number = self.view.elem_type(tensor)
@@ -122,9 +122,9 @@ class Op(NodeReader):
         """Return the planned layout of an input; of a weight, ONNX's own."""
         return self._tensors.layouts.get(self.node.input[index], plain(len(self.shape(index))))
 
-    def planned_layout(self, index: int = 0) -> Layout:
-        """Return the planned layout of an output."""
-        name = self.node.output[index]
+    def planned_layout(self) -> Layout:
+        """Return the planned layout of the output."""
+        name = self.node.output[0]
         if name not in self._tensors.layouts:
             self.refuse(f"the shape of '{name}' is unknown: its attributes and inputs contradict each other")
         return self._tensors.layouts[name]

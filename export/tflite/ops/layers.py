@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import Value, schema, type_of
+from onnxfold.export.tflite.graph import NUMPY_TYPES, Value, schema, type_of
 from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, channels_last, plain
 from onnxfold.graph.tensors import Array
 
@@ -81,22 +81,22 @@ def padding(op: Op, x: Value, win: TFLiteWindow, fill: float | None = 0.0) -> tu
 
 def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
     """Append a PAD, or a PADV2 where the fill is not zero."""
-    shape, amounts = _padding_operands(op, x, pads)
     if fill == 0:
-        return op.graph.op("PAD", [x, amounts], shape)
+        return _padded(op, "PAD", x, pads)
     # The quantiser gives a constant that shares the scale of an input one number per axis of the input.
-    return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.full((1,) * len(pads), fill, np.float32))], shape)
+    value = op.graph.constant(np.full((1,) * len(pads), fill, NUMPY_TYPES[x.element_type]))
+    return _padded(op, "PADV2", x, pads, value)
 
 
-def _padding_operands(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> tuple[Shape, Value]:
+def mirror(op: Op, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
+    """Append a MIRROR_PAD: SYMMETRIC repeats the values at the border, REFLECT does not."""
+    return _padded(op, "MIRROR_PAD", x, pads, mode=int(getattr(schema().MirrorPadMode, mode)))
+
+
+def _padded(op: Op, code: str, x: Value, pads: Sequence[tuple[int, int]], *more: Value, **options: Any) -> Value:
     shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
-    return shape, op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))
-
-
-def mirror_pads(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
-    """Append a MIRROR_PAD that repeats the values at the border."""
-    shape, amounts = _padding_operands(op, x, pads)
-    return op.graph.op("MIRROR_PAD", [x, amounts], shape, mode=int(schema().MirrorPadMode.SYMMETRIC))
+    amounts = op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))
+    return op.graph.op(code, [x, amounts, *more], shape, **options)
 
 
 def as_image(op: Op, x: Value) -> Value:

@@ -16,7 +16,7 @@ from onnxfold.export.tflite.ops.layers import (
     as_image,
     from_image,
     image_window,
-    mirror_pads,
+    mirror,
     pad,
     padding,
     window,
@@ -58,7 +58,7 @@ def max_pool(op: Op) -> None:
 
 def _pool(op: Op, code: str, x: Value, win: TFLiteWindow, fill: float) -> Value:
     if fill == _LOWEST and not win.is_valid() and not win.is_same(x.shape[1:-1]) and _may_mirror(x, win):
-        x, kind = mirror_pads(op, x, ((0, 0), *win.padded(), (0, 0))), int(schema().Padding.VALID)
+        x, kind = mirror(op, x, ((0, 0), *win.padded(), (0, 0)), "SYMMETRIC"), int(schema().Padding.VALID)
     else:
         x, kind = padding(op, x, win) if win.is_same(x.shape[1:-1]) else padding(op, x, win, fill)
     return op.graph.op(

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import Dynamic, LayoutRule, Shape
+from onnxfold.export.tflite.layout import Dynamic, LayoutRule
 from onnxfold.graph.tensors import Array
 
 #: Steps that are written out at most: each takes a dozen operators.
@@ -92,9 +92,6 @@ class _Lane:
 
     # -- pieces --------------------------------------------------------------------------------
 
-    def _size(self, count: int) -> Shape:
-        return (self.x.shape[1], count)
-
     def _own_weight(self, index: int, change: Callable[[Array], Array]) -> Value:
         """Return this direction's part of a weight, changed."""
         self.op.required_weight(index, "weight")
@@ -146,13 +143,16 @@ class _Lane:
             return None if not mine.any() else op.graph.constant(mine, "initial_state")
         state = op.read(index)
         state = op.graph.transpose(state, (1, 0, 2)) if op.integer("layout", 0) else state
-        return op.graph.reshape(op.graph.split(state, 0, int(state.shape[0]))[self.number], self._size(self.width))
+        return op.graph.reshape(
+            op.graph.split(state, 0, int(state.shape[0]))[self.number], (self.x.shape[1], self.width)
+        )
 
     def _product(self, state: Value, first: int, last: int, bias: Value | None = None) -> Value:
         """Return H R^T for the gates from the first up to the last."""
         count = (last - first) * self.width
         kernel = self._rows(2, first * self.width, last * self.width)
-        return self.op.graph.op("FULLY_CONNECTED", [state, kernel, bias or self._zeros(count)], self._size(count))
+        inputs = [state, kernel, bias or self._zeros(count)]
+        return self.op.graph.op("FULLY_CONNECTED", inputs, (self.x.shape[1], count))
 
     # -- steps ---------------------------------------------------------------------------------
 

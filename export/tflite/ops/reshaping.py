@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxfold.export.tflite.context import WIDER, Op, converter
-from onnxfold.export.tflite.graph import NUMPY_TYPES, Value, schema
+from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import (
     ChannelsLast,
     Demands,
@@ -22,6 +22,7 @@ from onnxfold.export.tflite.layout import (
     plain,
     remaining_layout,
 )
+from onnxfold.export.tflite.ops import layers
 from onnxfold.graph.tensors import Array
 
 _MAX_SLICE_RANK = 5
@@ -280,8 +281,8 @@ def space_to_depth(op: Op) -> None:
     op.write(y, layout)
 
 
-#: numpy's names of the ways to fill, whose positions are gathered.
-_GATHERED = {"edge": "edge", "wrap": "wrap", "reflect": "reflect"}
+#: Ways to fill, by their names in numpy, too, whose positions are gathered.
+_GATHERED = ("edge", "wrap", "reflect")
 _MAX_MIRROR_RANK = 4
 
 
@@ -301,27 +302,21 @@ def pad(op: Op) -> None:
     x = take_ranges(op, x, crops)
     amounts = np.maximum(amounts, 0)
     mode = op.text("mode", "constant")
-    shape = layout.shape(op.result())
     if not amounts.any():
         op.write(x, layout)
         return
     if mode == "constant":
-        inputs = [x, op.graph.constant(amounts.astype(np.int32))]
-        fill = _fill(op)
-        if fill:
-            inputs.append(op.graph.constant(np.full((1,) * len(shape), fill, NUMPY_TYPES[x.element_type])))
-        op.write(op.graph.op("PADV2" if fill else "PAD", inputs, shape), layout)
+        op.write(layers.pad(op, x, amounts.tolist(), _fill(op)), layout)
     elif (
-        mode == "reflect" and len(shape) <= _MAX_MIRROR_RANK and np.all(amounts.max(axis=1) < [int(d) for d in x.shape])
+        mode == "reflect"
+        and len(x.shape) <= _MAX_MIRROR_RANK
+        and np.all(amounts.max(axis=1) < [int(d) for d in x.shape])
     ):
-        reflect = int(schema().MirrorPadMode.REFLECT)
-        op.write(
-            op.graph.op("MIRROR_PAD", [x, op.graph.constant(amounts.astype(np.int32))], shape, mode=reflect), layout
-        )
+        op.write(layers.mirror(op, x, amounts.tolist(), "REFLECT"), layout)
     elif mode in _GATHERED:
         for axis, row in enumerate(amounts):
             if row.any():
-                positions = np.pad(np.arange(int(x.shape[axis])), tuple(row), mode=_GATHERED[mode])  # type: ignore[call-overload]
+                positions = np.pad(np.arange(int(x.shape[axis])), tuple(row), mode=mode)  # type: ignore[call-overload]
                 x = take(op, x, positions.tolist(), axis)
         op.write(x, layout)
     else:
