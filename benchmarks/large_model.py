@@ -71,11 +71,11 @@ print(json.dumps({"peak_gib": peak / 2**20, "seconds": time.perf_counter() - sta
 
 _DECODER = """
 import json, resource, sys, time, onnxfold.api
-from onnxfold.fidelity import walked_network
+from onnxfold.fidelity import verify
 from onnxfold.folding import open_model
 from onnxfold.inputs.tokens import token_text
 open_model._SCRATCH_PART = 1 << 50  # a few layers are treated as all of them are
-walked_network.loaded_bytes = token_text.loaded_bytes = lambda view: 1 << 60
+verify.loaded_bytes = token_text.loaded_bytes = lambda view: 1 << 60
 start = time.perf_counter()
 result = onnxfold.fold(sys.argv[1], method=sys.argv[3], sparsity=0.2, max_memory="8G", verify=False, samples=16)
 result.save(sys.argv[2], save_as_external_data=True)

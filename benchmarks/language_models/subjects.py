@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from benchmarks.language_models.text import REFERENCE, Ids, halves, reference, sentences
-from onnxfold.fidelity.perplexity import TextRequest, perplexity_of
+from onnxfold.fidelity.continuation import TextRequest, perplexity_of
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, read_tokenizer

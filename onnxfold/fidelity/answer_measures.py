@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +29,15 @@ _ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
 _BACKGROUND = 0.9
 
 
-class Measure(Protocol):
-    """A measure of one output."""
+class Measure:
+    """A measure of one output; this one of nothing but the error of all values, which every output has."""
 
     def add(self, x: Array, y: Array) -> None:
         """Take values of the original and of the other network, in float64."""
 
     def values(self) -> dict[str, Any]:
         """Return the measured values, named after the fields of :class:`onnxfold.report.Fidelity`."""
+        return {}
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Surprise:
         return float(np.exp(mean)) * math.sqrt(variance)
 
 
-class Agreement:
+class Agreement(Measure):
     """How often the largest score is that of the same class; of class scores also the answers that change."""
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ class Tokens(Agreement):
         return values | {"class_agreement": (), "kl_quantiles": tuple(quantiles.tolist())}
 
 
-class Dense:
+class Dense(Measure):
     """How many positions keep their class, and the mean over classes of intersection over union."""
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ class Dense:
         }
 
 
-class Embedding:
+class Embedding(Measure):
     """How many samples keep their nearest neighbour among all samples."""
 
     def __init__(self) -> None:
@@ -184,7 +185,7 @@ class Embedding:
         return {"neighbours_kept": float((_nearest(a) == _nearest(b)).mean())} if len(a) >= _LEAST_VECTORS else {}
 
 
-class Detections:
+class Detections(Measure):
     """Boxes that are kept, where the layout is known; decisions that are kept; noise of every channel."""
 
     def __init__(self) -> None:
@@ -229,21 +230,10 @@ class Detections:
         return values
 
 
-class ValuesOnly:
-    """Nothing but the error of all values, which every output has."""
-
-    def add(self, x: Array, y: Array) -> None:
-        """Take values."""
-
-    def values(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-
 #: By the kind of answer.
 MEASURES: Mapping[AnswerKind, type[Measure]] = {
     AnswerKind.CLASSES: Agreement, AnswerKind.TOKENS: Tokens, AnswerKind.DENSE: Dense, AnswerKind.EMBEDDING: Embedding,
-    AnswerKind.DETECTIONS: Detections, AnswerKind.REGRESSION: ValuesOnly,
+    AnswerKind.DETECTIONS: Detections, AnswerKind.REGRESSION: Measure,
 }  # fmt: skip
 
 

@@ -12,10 +12,10 @@ from onnxfold.config import checks
 from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.fidelity.continuation import WINDOW, WINDOWS, TextRequest, compare_on_text
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.measures import correct_answers, fidelity, label_flips
-from onnxfold.fidelity.perplexity import WINDOW, WINDOWS, TextRequest, compare_on_text
 from onnxfold.folders import model_file
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Feeds, Session, fixed_batch, in_batches, sample_count

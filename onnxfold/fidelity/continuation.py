@@ -1,19 +1,27 @@
-"""Losses of two networks that continue texts: on the tokens that follow in a text, and in texts that they write."""
+"""Losses of two networks that continue texts: on the tokens that follow in a text, and in texts that they write.
+
+For the perplexity on a text, it is cut into windows that do not overlap. A model reads a window at once and scores, at
+every position but the last, the token that follows: perplexity is exp of the mean negative logarithm of the
+probabilities it gave to these. Where the tokenizer begins a text with special tokens, so does every window; these are
+not scored.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from onnxfold.budget.costs.running import count_token_macs
-from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
+from onnxfold.errors import ConfigError, MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.token_inputs import TokenSource
-from onnxfold.inputs.tokens.interface import Purpose, token_interface
+from onnxfold.inputs.token_inputs import TokenSource, require_tokenizer, tokens_of
+from onnxfold.inputs.tokens.feeds import whole_feeds
+from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 from onnxfold.inputs.tokens.written_text import sequences_at_once, variety, write_greedily
@@ -40,22 +48,14 @@ def continuing_model(session: object, view: GraphView) -> LanguageModel | None:
 
 @dataclass(eq=False)
 class Continuation:
-    """Two networks that continue texts, and the texts that they have read.
-
-    Attributes
-    ----------
-    front : int
-        Ids in front of every text that are no part of it.
-    writes : bool
-        Whether the networks write texts, too.
-    """
+    """Two networks that continue texts, and the texts that they have read."""
 
     models: Sequence[LanguageModel]
     views: Sequence[GraphView]
     tokenizer: Tokenizer | None = None
-    front: int = 0
+    front: int = 0  # ids in front of every text that are no part of it
     progress: Progress = silent
-    writes: bool = True
+    writes: bool = True  # whether the networks write texts, too
     _texts: list[Array] = field(default_factory=list)
 
     @classmethod
@@ -152,3 +152,92 @@ class Continuation:
         places = [row[(len(row) - SHOWN) * i // each :][:SHOWN] for i in range(each) for row in rows][:count]
         front = np.broadcast_to(self._texts[0][: self.front], (count, self.front))
         return np.concatenate([front, np.stack(places)], axis=1).astype(np.int64)
+
+
+#: What the progress callback is told.
+STAGE = "read text"
+#: Windows that are read, and tokens of each, where the user does not say otherwise.
+WINDOWS, WINDOW = 24, 1024
+_WHICH = ("first", "second")
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A text to measure perplexity on."""
+
+    path: Path
+    tokenizer: Path | None = None  # the tokenizer; by default, the one beside the first model
+    window: int = WINDOW
+    windows: int = WINDOWS  # windows at most, from the front of the text
+
+
+def compare_on_text(
+    sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object,
+    progress: Progress = silent,
+) -> FidelityReport:  # fmt: skip
+    """Return how close two language models are on a text, with the perplexities of both."""
+    texts, meter, windows = _read(sessions, views, request, beside, progress)
+    report = meter.report(f"windows of {windows.shape[1]:,} tokens of '{request.path}'")
+    return texts.complete(report, meter, str(request.path))
+
+
+def perplexity_of(session: Session, view: GraphView, request: TextRequest, beside: object) -> tuple[float, int]:
+    """Return the perplexity of one language model, and the number of windows; as :func:`compare_on_text`."""
+    _, meter, windows = _read([session], [view], request, beside, silent)
+    assert meter.surprise is not None
+    return meter.surprise.perplexities[0], len(windows)
+
+
+def _read(
+    sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object, progress: Progress
+) -> tuple[Continuation, FidelityMeter, Array]:
+    """Let models read the windows of a text."""
+    models: list[LanguageModel] = []
+    places: list[int] = []  # of the outputs with scores
+    for session, view, which in zip(sessions, views, _WHICH if len(views) > 1 else ("only",), strict=True):
+        interface = token_interface(view)
+        if interface is None:
+            raise ConfigError(
+                f"perplexity is for language models, and the {which} model takes no tokens: leave out --text"
+            )
+        others = TokenSource(view, interface).others
+        model = LanguageModel(session, interface.with_session_types(session.inputs), others)
+        if model.scores is None or not model.is_causal:
+            what = "gives no scores of words" if model.scores is None else "reads what follows a word"
+            raise ConfigError(
+                f"perplexity is for models that continue a text, and the {which} {what}: leave out --text"
+            )
+        models.append(model)
+        places.append(model.scores)
+    source = TokenSource(views[0], models[0].interface, tokenizer=request.tokenizer)
+    tokenizer = require_tokenizer(source.tokenizer_of(beside)[0])
+    windows, front = _windows(source.interface, tokenizer, request)
+    texts, meter = (
+        Continuation(models, views, tokenizer, front, progress),
+        FidelityMeter(sessions[0].output_names, views[0]),
+    )
+    for done, ids in enumerate(windows):
+        progress(STAGE, done, len(windows))
+        feeds = [whole_feeds(model.interface, ids[None], model.others) for model in models]
+        outputs = [model.session.run(f) for model, f in zip(models, feeds, strict=True)]
+        if not all(np.isfinite(values[place]).all() for place, values in zip(places, outputs, strict=True)):
+            raise VerificationError("the scores of a model are not finite")
+        meter.add(outputs[0], outputs[-1], samples=1, following=texts.following(feeds[0]))
+    return texts, meter, windows
+
+
+def _windows(interface: TokenInterface, tokenizer: Tokenizer, request: TextRequest) -> tuple[Array, int]:
+    """Return windows of ids, shape (windows, length), and how many ids in front of each are given."""
+    front = np.array([i for i in tokenizer.frame[0] if interface.knows(np.array([i]))], np.int64)
+    length = interface.length(request.window)
+    inner = length - len(front)
+    if inner < 2 - bool(len(front)):
+        raise ConfigError(f"a window of {length} tokens holds nothing to predict: give a longer --window")
+    ids = tokens_of(request.path, tokenizer, interface, most=request.windows * inner)
+    count = len(ids) // inner
+    if not count:
+        raise ConfigError(
+            f"'{request.path}' holds {len(ids):,} tokens, less than one window of {length:,}: give a smaller --window"
+        )
+    rows = ids[: count * inner].reshape(count, inner)
+    return np.concatenate([np.broadcast_to(front, (count, len(front))), rows], axis=1), len(front)

@@ -4,12 +4,13 @@ Held-out inputs are generated like those that a fold is fitted on, with a seed t
 held out of the fit (``ModelInputs.held_out``).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from os import PathLike
-from typing import Protocol
+from typing import Any, Protocol
 
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.fidelity.continuation import Continuation
@@ -22,11 +23,12 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
-from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
+from onnxfold.statistics.activations import Batches
 
 #: Samples: an agreement of 95 % is then known to within about 3 points.
 SAMPLES = 256
@@ -74,98 +76,59 @@ class NotRunError(VerificationError):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Generated inputs, made batch by batch on every iteration."""
+    """Inputs that two networks are compared on: tokens, samples of a user, or arrays that are made when read."""
 
-    view: GraphView  # A network with the inputs in question
-    samples: int
-    batch: int
-    seed: int
+    kind: str  # description of the inputs
+    source: Callable[[], Iterable[tuple[int, dict[str, Array]]]]  # reads the batches, each with its number of samples
     #: Types to give them in, where these are not those of the view: a float32 twin takes float32.
     infos: Sequence[InputInfo] = ()
-    is_generated = True
+    is_generated: bool = True
+    usual: int = 0  # samples that there are where a network is not large
+
+    @classmethod
+    def of(cls, batches: Batches, kind: str, **facts: Any) -> "HeldOut":
+        """Return inputs that are there already."""
+        return cls(kind, lambda: ((sample_count(feeds), feeds) for feeds in batches), **facts)
 
     def first(self, batches: int) -> "HeldOut":
         """Return the first batches."""
-        return replace(self, samples=batches * self.batch)
-
-    @property
-    def kind(self) -> str:
-        """Description of the inputs."""
-        return synthetic.describe_inputs(self.view)
+        return replace(self, source=lambda: islice(self.source(), batches))
 
     @property
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Batches, each with its number of samples."""
-        for i in range(-(-self.samples // self.batch)):
-            for feeds in synthetic.synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
-                yield self.batch, _cast_feeds(feeds, self.infos)
-
-
-@dataclass(frozen=True)
-class HeldOutFeeds:
-    """Inputs that are there already: tokens that no fold was fitted on, or samples of a user that were held out."""
-
-    samples: int
-    feeds: Sequence[dict[str, Array]]
-    kind: str
-    infos: Sequence[InputInfo] = ()
-    is_generated: bool = True
-
-    @property
-    def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Batches, each with its number of samples; the last ones may be padded."""
-        left = self.samples
-        for feeds in self.feeds:
-            if left > 0:
-                yield min(sample_count(feeds), left), _cast_feeds(feeds, self.infos)
-            left -= sample_count(feeds)
-
-    def first(self, batches: int) -> "HeldOutFeeds":
-        """Return the first batches."""
-        kept = self.feeds[:batches]
-        return replace(self, samples=sum(map(sample_count, kept)), feeds=kept)
-
-
-#: Inputs that two networks are compared on.
-Compared = HeldOut | HeldOutFeeds
-
-
-def _cast_feeds(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
-    """Return inputs in the types that a network takes them in."""
-    return feeds | {i.name: feeds[i.name].astype(i.dtype, copy=False) for i in infos if i.name in feeds}
+        """Batches in the types that a network takes them in, each with its number of samples."""
+        for samples, feeds in self.source():
+            types = {i.name: i.dtype for i in self.infos if i.name in feeds}
+            yield samples, feeds | {name: feeds[name].astype(dtype, copy=False) for name, dtype in types.items()}
 
 
 def held_out_inputs(
-    view: GraphView,
-    *others: GraphView,
-    seed: int,
-    infos: Sequence[InputInfo] = (),
-    texts: Texts | None = None,
+    view: GraphView, *others: GraphView, seed: int, infos: Sequence[InputInfo] = (), texts: Texts | None = None,
     progress: Progress = silent,
-) -> Compared:
+) -> HeldOut:  # fmt: skip
     """Return inputs that no fold was fitted on: for a language model, tokens of the kind that a fold takes."""
-    interface = token_interface(view)
+    interface, seed = token_interface(view), _OTHER_SEED + seed
     if interface is not None:
-        return _held_out_text(view, interface.with_session_types(infos), texts or Texts(), seed, progress)
+        texts = texts or Texts()
+        source = TokenSource(view, interface.with_session_types(infos), texts.writer, texts.tokenizer, seed)
+        # Told as the stages of the fold are, this would look as if it began anew.
+        text, _ = source.make_text(
+            InputRequest(seed=seed), cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
+            progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
+        )  # fmt: skip
+        return HeldOut.of(source.batches(text.ids), text.kind)
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
     cost = sum(graph_cost or max(costs) for graph_cost in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
-    fixed = batch_of(view)
     fitting = synthetic.affordable_samples(view, min(synthetic.ACTIVATION_BYTES, memory.limit() // 2))
-    batch = fixed or min(synthetic.BATCH, max(fitting, 1))
-    return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)
+    batch = batch_of(view) or min(synthetic.BATCH, max(fitting, 1))
 
+    def generate() -> Iterator[tuple[int, dict[str, Array]]]:
+        for i in range(-(-samples // batch)):
+            for feeds in synthetic.synthetic_inputs(view, samples=batch, seed=seed + 1000 * i):
+                yield batch, feeds
 
-def _held_out_text(
-    view: GraphView, interface: TokenInterface, texts: Texts, seed: int, progress: Progress
-) -> HeldOutFeeds:
-    source = TokenSource(view, interface, texts.writer, texts.tokenizer, _OTHER_SEED + seed)
-    # Told as the stages of the fold are, this would look as if it began anew.
-    text, _ = source.make_text(
-        InputRequest(seed=_OTHER_SEED + seed), cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
-        progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
-    )  # fmt: skip
-    return HeldOutFeeds(len(text.ids), tuple(source.batches(text.ids)), text.kind)
+    return HeldOut(synthetic.describe_inputs(view), generate, infos, usual=SAMPLES)
 
 
 class Network(Protocol):
@@ -180,13 +143,10 @@ class Network(Protocol):
 class Recording:
     """The outputs of a network on the batches of some inputs, so that it need not stay in memory.
 
-    Attributes
-    ----------
-    inputs : Compared
-        Those that there are outputs of: all, or as many as the memory for outputs holds.
+    Its inputs are those that there are outputs of: all, or as many as the memory for outputs holds.
     """
 
-    def __init__(self, network: Network, inputs: Compared) -> None:
+    def __init__(self, network: Network, inputs: HeldOut) -> None:
         self.output_names = network.output_names
         outputs: list[list[Array]] = []
         left = _KEPT_BYTES
@@ -204,7 +164,7 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: Compared, *, called: str,
+    reference: Network, candidate: Network, inputs: HeldOut, *, called: str,
     view: GraphView | None = None, texts: Continuation | None = None,
 ) -> FidelityReport:  # fmt: skip
     """Run two networks on inputs; return how close they are, and what they lose on texts that they continue."""

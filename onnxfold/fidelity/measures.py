@@ -37,23 +37,13 @@ class _Sums:
 
 @dataclass
 class FidelityMeter:
-    """Compares outputs batch by batch, so that many samples need no memory.
-
-    Attributes
-    ----------
-    samples : int
-        Samples so far.
-    other_shapes : dict of str to None
-        Outputs that had different shapes in the two models, and are not compared.
-    states : dict of str to None
-        Outputs that hold what a language model has read, for the next run; they are no answers.
-    """
+    """Compares outputs batch by batch, so that many samples need no memory."""
 
     names: Sequence[str]
     view: GraphView | None = None  # the original: it says what kinds of answers the outputs are
-    samples: int = 0
-    other_shapes: dict[str, None] = field(default_factory=dict)
-    states: dict[str, None] = field(default_factory=dict)
+    samples: int = 0  # so far
+    other_shapes: dict[str, None] = field(default_factory=dict)  # outputs with other shapes; they are not compared
+    states: dict[str, None] = field(default_factory=dict)  # outputs that hold what was read; they are no answers
     _sums: dict[int, _Sums] = field(default_factory=dict)
     _kinds: dict[str, AnswerKind] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """Verify a folded model: it loads, it runs, and its interface is unchanged."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,18 +10,21 @@ import onnx
 
 from onnxfold.errors import EndlessRunError, VerificationError
 from onnxfold.fidelity import held_out
+from onnxfold.fidelity.held_out import HeldOut
 from onnxfold.fidelity.measures import fidelity
-from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
 from onnxfold.graph.files.load import ModelLike, checker_problem, load
-from onnxfold.graph.files.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
-from onnxfold.graph.run.session import Session, sample_count
+from onnxfold.graph.files.save import PROTOBUF_LIMIT, loaded_bytes, save, to_model, weight_bytes
+from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import comparable_outputs
 from onnxfold.latency.interleaved import latency_of_two
+from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord
+from onnxfold.statistics.activations import Activations, Batches
 
 _SAMPLES = 4
 
@@ -35,6 +38,31 @@ class VerificationResult:
     latency: LatencyRecord | None = None  # latencies of the original and of the folded model
     samples: FidelityReport | None = None  # closeness on a user's samples that were held out of the fit
     unmeasured: str = ""  # why the closeness could not be measured; empty where it was
+
+
+class WalkedNetwork:
+    """A network that onnxruntime has no memory for as a whole, run node by node."""
+
+    is_twin = False
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self.inputs, self.output_names = input_infos(view), view.output_names
+
+    def run(self, feeds: Feeds) -> list[Array]:
+        """Return all outputs for one set of inputs."""
+        walk = Activations(self._view, [dict(feeds)])
+        outputs = {name: walk.values[name][0] for name in self.output_names if name in walk.values}
+        wanted = set(self.output_names)
+        for node in walk.walk():
+            walk.run(node)
+            outputs |= {name: walk.values[name][0] for name in wanted.intersection(node.output)}
+        return [outputs[name] for name in self.output_names]
+
+
+def open_network(model: ModelLike, view: GraphView) -> Session | WalkedNetwork:
+    """Return a model in onnxruntime, as a whole where its weights fit into memory."""
+    return WalkedNetwork(view) if loaded_bytes(view) > memory.limit() else Session(model, counted=view)
 
 
 def interface(view: GraphView, renamed: Mapping[str, str]) -> list[tuple[str, int, int]]:
@@ -58,7 +86,7 @@ class Verification:
     seed: int = 0
     progress: Progress = silent
     threads: int | None = 1  # threads of the latency; None where it is not measured
-    samples: Sequence[dict[str, Array]] = ()  # samples of a user that were held out of the fit
+    samples: Batches = field(default_factory=list)  # samples of a user that were held out of the fit
     texts: held_out.Texts = field(default_factory=held_out.Texts)
     renamed: Mapping[str, str] = field(default_factory=dict)  # new names of outputs; empty where they went
 
@@ -123,9 +151,9 @@ class Verification:
         expected = [everything[name] for name in compared]
         try:
             reference: held_out.Network = session
-            count, user_samples = sum(map(sample_count, self.samples)), None
+            user_samples = None
             if self.samples:
-                user_samples = held_out.HeldOutFeeds(count, self.samples, "samples", session.inputs, is_generated=False)
+                user_samples = HeldOut.of(self.samples, "samples", infos=session.inputs, is_generated=False)
             if folded is None:
                 reference = recording = held_out.Recording(session, inputs)
                 inputs, user_samples = recording.inputs, None
@@ -138,7 +166,7 @@ class Verification:
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
             tell: Progress = lambda text, done, total: self.progress(f"verify, {text}", done, total)  # noqa: E731
 
-            def measure(compared: held_out.Compared, *, writes: bool) -> FidelityReport:
+            def measure(compared: HeldOut, *, writes: bool) -> FidelityReport:
                 read = texts.continuation((reference, folded), (self.before, self.view), tell, writes=writes)
                 return held_out.measure_fidelity(
                     reference, folded, compared, called="held-out", view=self.before, texts=read
@@ -149,8 +177,8 @@ class Verification:
         except held_out.NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         notes = list(report.notes)
-        if isinstance(inputs, held_out.HeldOut) and report.samples < held_out.SAMPLES:
-            few = f"fidelity was measured on {report.samples} samples instead of {held_out.SAMPLES}"
+        if report.samples < inputs.usual:
+            few = f"fidelity was measured on {report.samples} samples instead of {inputs.usual}"
             notes.append(f"{few}: the network is large, so the confidence interval is wider")
         return VerificationResult(report, tuple(notes), samples=samples)
 

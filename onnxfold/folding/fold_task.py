@@ -65,7 +65,7 @@ class FoldTask:
         return Verification(
             self.reference, written.view, config.seed, self.progress,
             threads=config.threads if measures_latency else None,
-            samples=written.inputs.held_out if written.inputs is not None else (), renamed=renamed,
+            samples=written.inputs.held_out if written.inputs is not None else [], renamed=renamed,
             texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
         ).run()  # fmt: skip
 

@@ -11,8 +11,7 @@ from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph import operators as operators  # registers the builders
-from onnxfold.torch_graph.registry import Operation, TorchNode, find_builder
-from onnxfold.torch_graph.values import to_tensor
+from onnxfold.torch_graph.registry import Operation, TorchNode, find_builder, to_tensor
 
 
 class TorchGraph:

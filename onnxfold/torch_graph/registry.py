@@ -1,4 +1,4 @@
-"""Registry of torch operations, resolved by operator version.
+"""Registry of torch operations, resolved by operator version; types of tensors.
 
 An *operation* is a function of a node's input tensors; its keyword-only parameters are attributes of the operator, with
 their defaults. A *builder* makes an operation from a node, where more of the node counts than its attributes.
@@ -6,22 +6,22 @@ their defaults. A *builder* makes an operation from a node, where more of the no
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onnx import NodeProto
+import torch
+from onnx import NodeProto, helper
+from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.registry import NodeReader, OperatorRegistry
+from onnxfold.graph.tensors import Array, elem_type_of, is_float
 from onnxfold.graph.view import GraphView
-
-if TYPE_CHECKING:
-    import torch
 
 
 class TorchNode(NodeReader):
     """A node and the float type that the graph computes in."""
 
-    def __init__(self, view: GraphView, node: NodeProto, dtype: "torch.dtype") -> None:
+    def __init__(self, view: GraphView, node: NodeProto, dtype: torch.dtype) -> None:
         super().__init__(view, node)
         self.dtype = dtype
 
@@ -82,3 +82,29 @@ def _read_attributes(run: Operation, node: TorchNode) -> Operation:
 def all_operators() -> list[tuple[str, str]]:
     """Return domain and name of every operator that has a builder."""
     return list(dict.fromkeys((domain, op_type) for domain, op_type, _ in _BUILDERS))
+
+
+#: Types of integers and truth values by numpy's names; torch computes with few unsigned ones.
+INTEGERS = {
+    "bool": torch.bool, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+    "uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64, "uint64": torch.int64,
+}  # fmt: skip
+
+
+def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
+    """Return torch's type for an ONNX element type; None if torch has none."""
+    if is_float(elem_type):
+        return dtype
+    try:
+        return INTEGERS.get(helper.tensor_dtype_to_np_dtype(elem_type).name)
+    except KeyError:
+        return None
+
+
+def to_tensor(values: Array, dtype: torch.dtype) -> Tensor:
+    """Return an array as a tensor with separate memory, floats as `dtype`."""
+    kind = tensor_type(elem_type_of(values), dtype)
+    if kind is None:
+        raise TypeError(f"values of the type {values.dtype} have no counterpart in torch")
+    wide = "float64" if kind.is_floating_point else "bool" if kind == torch.bool else "int64"
+    return torch.tensor(values.astype(wide)).to(kind)

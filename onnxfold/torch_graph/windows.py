@@ -1,20 +1,17 @@
 """Kernels, strides and pads of convolutions and pools."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from torch import Tensor
 from torch.nn.functional import pad
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from onnxfold.torch_graph.registry import TorchNode
+from onnxfold.torch_graph.registry import TorchNode
 
 
 class Windows:
     """The window attributes of a node."""
 
-    def __init__(self, node: "TorchNode") -> None:
+    def __init__(self, node: TorchNode) -> None:
         self.kernel = node.integers("kernel_shape")
         self.auto_pad = node.text("auto_pad", "NOTSET")
         self.ceil = bool(node.integer("ceil_mode", 0))
@@ -74,7 +71,7 @@ class Windows:
         return before, after
 
 
-def pad_spatial(x: "Tensor", before: Sequence[int], after: Sequence[int], value: float) -> "Tensor":
+def pad_spatial(x: Tensor, before: Sequence[int], after: Sequence[int], value: float) -> Tensor:
     """Return a tensor with its last axes padded, or cut where a pad is negative."""
     pairs = [p for pair in zip(reversed(before), reversed(after), strict=True) for p in pair]
     return pad(x, pairs, value=value) if any(pairs) else x

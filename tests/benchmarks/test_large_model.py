@@ -9,7 +9,7 @@ from onnx import TensorProto
 import onnxfold
 from benchmarks import seven_billion
 from benchmarks.large_model import extrapolated
-from onnxfold.fidelity import walked_network
+from onnxfold.fidelity import verify
 from onnxfold.folding import open_model
 from onnxfold.inputs.tokens import token_text
 
@@ -18,7 +18,7 @@ from onnxfold.inputs.tokens import token_text
 def test_a_decoder_in_float16_stays_so(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With edited weights in a file, and no run of the whole network."""
     monkeypatch.setattr(open_model, "_SCRATCH_PART", 1 << 50)
-    for module in (walked_network, token_text):
+    for module in (verify, token_text):
         monkeypatch.setattr(module, "loaded_bytes", lambda view: 1 << 60)
     path = seven_billion.write_decoder(tmp_path, layers=2, scale=16)
     result = onnxfold.fold(path, method=method, sparsity=0.1, verify=False, samples=2)

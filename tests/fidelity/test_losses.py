@@ -16,7 +16,7 @@ import onnxfold
 from onnxfold.fidelity import continuation
 from onnxfold.fidelity.answer_measures import Agreement, Tokens
 from onnxfold.fidelity.continuation import Continuation
-from onnxfold.fidelity.held_out import HeldOutFeeds, measure_fidelity
+from onnxfold.fidelity.held_out import HeldOut, measure_fidelity
 from onnxfold.fidelity.measures import label_flips
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
@@ -175,7 +175,7 @@ def test_padding_is_no_text(folder: Path) -> None:
     feeds = {"input_ids": np.full((2, 20), 7, np.int64), "attention_mask": mask}
     read = Continuation.of(sessions, [view, view], silent)
     assert read is not None
-    report = measure_fidelity(*sessions, HeldOutFeeds(2, [feeds], "x"), called="some", view=view, texts=read)
+    report = measure_fidelity(*sessions, HeldOut.of([feeds], "x"), called="some", view=view, texts=read)
     assert report.perplexity is not None
     assert (report.perplexity.scored, report.perplexity.bits_per_byte) == (19 + 11, None)
 

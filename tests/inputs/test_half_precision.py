@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch")
 from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import invert  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
-from onnxfold.inputs.inversion.descent import Adam  # noqa: E402
-from onnxfold.inputs.inversion.objective import NormalizeAndMeasure  # noqa: E402
+from onnxfold.inputs.inversion.descent import Adam, NormalizeAndMeasure  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
 EXACT = InversionSettings(exact_steps=(12,))

@@ -12,7 +12,7 @@ from onnx import helper
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.inversion.objective import NormalizeAndMeasure
+from onnxfold.inputs.inversion.descent import NormalizeAndMeasure
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
 from testing.models import ALL_MODELS, random_input, run

@@ -75,9 +75,6 @@ def deep_inversion(
         return invert(view, batches, settings, seed, progress)
 
 
-_IMAGE_CHANNELS = (1, 3, 4)
-
-
 def optimised_inputs(view: GraphView) -> list[str]:
     """Return the float inputs that have a batch axis and another one."""
     return [n for n in view.input_names if is_float(view.elem_type(n)) and len(view.shape(n) or ()) >= 2]
@@ -85,12 +82,10 @@ def optimised_inputs(view: GraphView) -> list[str]:
 
 def normalizations(view: GraphView) -> list[NodeProto]:
     """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
-    nodes = []
-    for node in _reached_nodes(view):
-        norm = batch_norm(view, node)
-        if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
-            nodes.append(node)
-    return nodes
+    norms = ((node, batch_norm(view, node)) for node in _reached_nodes(view))
+    return [
+        n for n, norm in norms if norm and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance)))
+    ]
 
 
 def fused_layers(view: GraphView) -> list[NodeProto]:
@@ -132,12 +127,3 @@ def class_scores(view: GraphView) -> str:
             continue
         return producer.input[0] if producer.op_type == "Softmax" else name
     return ""
-
-
-def spatial_axes(shape: tuple[int, ...]) -> list[int]:
-    """Return the axes along which neighbours are alike: of signals, images and volumes, channels first or last."""
-    if len(shape) < 3:
-        return []
-    if len(shape) == 4 and shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
-        return [1, 2]
-    return list(range(2, len(shape)))

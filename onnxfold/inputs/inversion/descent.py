@@ -1,16 +1,178 @@
-"""Gradient descent on inputs."""
+"""The loss that deep inversion minimises, as a function of a batch of inputs, and gradient descent on it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from threading import local
+from typing import Any
 
 import numpy as np
 import torch
+from onnx import NodeProto
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.inputs.inversion.deep_inversion import spatial_axes
-from onnxfold.inputs.inversion.objective import InversionObjective, Terms, total_variation
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms, Schedule
+from onnxfold.torch_graph.executor import TorchGraph
+from onnxfold.torch_graph.registry import Operation
+
+
+class NormalizeAndMeasure(torch.autograd.Function):
+    """Normalise by the running statistics and measure the batch's, as one differentiable function.
+
+    ``(x, a, b, centre) -> (a x + b, mean, variance)`` for x of shape (N, C, ...) and vectors of length C.
+
+    The centre, any value near the mean, keeps the variance from being the difference of large numbers. With
+    a = gamma / sqrt(var + eps) and b = beta - mu a, of every channel, and M samples per channel (batch times
+    positions), y = a x + b, m = mean(x), v = mean((x - m)^2). Given the gradients of a loss with respect to the three,
+    dx = a dy + (dm + 2 (x - m) dv) / M. Three operations of torch would read and write every activation about four
+    times as often, and activations, not arithmetic, are what takes time beside the convolutions.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor, b: Tensor, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the normalised tensor, in the type of x, and the statistics of the batch, of length C."""
+        with torch.autocast("cpu", enabled=False):
+            # All is added up in the type of the vectors. Operations on two types would convert every piece twice.
+            wide = x.to(a.dtype)
+            y = torch.empty_like(wide)
+            if _rows(x) is None:
+                variance, mean = torch.var_mean(wide, [0, *range(2, x.ndim)], correction=0)
+            else:
+                mean, variance = _moments(wide, centre, y)
+            ctx.save_for_backward(x, a, mean)
+            return torch.addcmul(_along(b, x), wide, _along(a, x), out=y).to(x.dtype), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        """Return the gradient with respect to x."""
+        dy, dm, dv = grads
+        x, a, mean = ctx.saved_tensors
+        samples = x.numel() // x.shape[1]
+        slope = 2.0 / samples * dv
+        dx = torch.addcmul(_along(dm / samples - slope * mean, x), x.to(a.dtype), _along(slope, x))
+        return dx.addcmul_(dy.to(a.dtype), _along(a, x)).to(x.dtype), None, None, None
+
+
+def _rows(x: Tensor) -> Tensor | None:
+    """Return x as a matrix of samples and channels without copying it, None where its layout does not allow that."""
+    moved = x.movedim(1, -1)
+    return moved.reshape(-1, x.shape[1]) if moved.is_contiguous() else None
+
+
+def _moments(x: Tensor, centre: Tensor, work: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of the channels, with `work`, of the shape and layout of x, to compute in.
+
+    Sums are products with a vector of ones, the fastest sum there is; no memory is allocated and few operations are
+    called, since either costs more than the arithmetic.
+    """
+    rows = _rows(torch.sub(x, _along(centre, x), out=work))
+    assert rows is not None
+    ones = rows.new_ones(len(rows))
+    shift = ones @ rows / len(rows)
+    square = ones @ rows.square_() / len(rows)
+    return centre + shift, (square - shift * shift).clamp_min(0.0)
+
+
+def _along(vector: Tensor, x: Tensor) -> Tensor:
+    return vector.view(-1, *[1] * (x.ndim - 2))
+
+
+#: Share of a layer's mean variance that is added to every channel's: the relative error of a channel that is always
+#: (almost) the same would outweigh all others.
+_FLOOR = 1e-3
+
+
+class _ThreadErrors(local):
+    """Errors of statistics that the layers of a run note, for each thread by itself."""
+
+    def __init__(self) -> None:
+        self.errors: list[Tensor] = []
+
+
+class InversionObjective:
+    """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
+
+    Threads may use it at a time.
+    """
+
+    def __init__(
+        self, view: GraphView, norms: Sequence[NodeProto], scores: str, *, fused: Sequence[NodeProto] = (),
+        half: bool = False,
+    ) -> None:  # fmt: skip
+        self._half = half
+        self.graph = TorchGraph(view)
+        self.has_statistics, self.has_fused = bool(norms), bool(fused)
+        self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *([scores] if scores else [])]))
+        self.scores = scores
+        self._thread = _ThreadErrors()
+        for node in norms:
+            norm = batch_norm(view, node)
+            assert norm is not None
+            names = (norm.scale, norm.shift, norm.mean, norm.variance)
+            parameters = [self.graph.tensor(view.weight(name)) for name in names]
+            self.graph.operations[node_key(node)] = self._norm_with_errors(parameters, norm.epsilon)
+        for node in fused:
+            bias = self.graph.tensor(view.weight(node.input[2]))
+            self.graph.operations[node_key(node)] = self._layer_with_errors(self.graph.operations[node_key(node)], bias)
+
+    def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
+        """Return the terms that the model has for one batch, named as the fields of :class:`LossWeights`."""
+        errors = self._thread.errors
+        errors.clear()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
+            tensors = self.graph.run(feeds, self.wanted)
+        terms = {"evenness" if self.has_fused else "statistics": torch.stack(errors).sum()} if errors else {}
+        errors.clear()
+        if self.scores:
+            terms["class_scores"] = cross_entropy(tensors[self.scores].float().flatten(1), labels)
+        return terms
+
+    def _norm_with_errors(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
+        """Return a BatchNormalization that notes how far the statistics of its batch are off."""
+        gamma, beta, mean, variance = parameters
+        scale = gamma / torch.sqrt(variance + epsilon)
+        shift = beta - mean * scale
+        floor = epsilon + _FLOOR * variance.mean()
+        deviation = torch.sqrt(variance + floor)
+
+        def run(x: Tensor, *_: Tensor) -> Tensor:
+            y, batch_mean, batch_variance = NormalizeAndMeasure.apply(x, scale, shift, mean)  # type: ignore[no-untyped-call]
+            of_mean = ((batch_mean - mean) / deviation).square().mean()
+            of_deviation = (torch.sqrt(batch_variance + floor) / deviation - 1.0).square().mean()
+            self._thread.errors.append(of_mean + of_deviation)
+            return y  # type: ignore[no-any-return]
+
+        return run
+
+    def _layer_with_errors(self, operation: Operation, bias: Tensor) -> Operation:
+        """Return a layer that notes how uneven the statistics of its channels are."""
+        unit, zero = torch.ones_like(bias), torch.zeros_like(bias)
+
+        def run(*inputs: Tensor) -> Tensor:
+            x = operation(*inputs)
+            y, mean, variance = NormalizeAndMeasure.apply(x, unit, zero, bias)  # type: ignore[no-untyped-call]
+            self._thread.errors.append(unevenness(mean, variance))
+            return y  # type: ignore[no-any-return]
+
+        return run
+
+
+def unevenness(mean: Tensor, variance: Tensor) -> Tensor:
+    """Return how far the channels' means and deviations are from those of the median channel.
+
+    Few channels are exceptions by their weights, not by the inputs; so the error grows like a logarithm.
+    """
+    floor = _FLOOR * variance.detach().mean() + 1e-12
+    deviation = torch.sqrt(variance + floor)
+    typical, centre = deviation.detach().median(), mean.detach().median()
+    of_mean = torch.log1p(((mean - centre) / typical).square()).mean()
+    of_deviation = torch.log1p(torch.log(deviation / typical).square()).mean()
+    return of_mean + of_deviation
+
 
 #: How much of the running mean and of the running mean square a step keeps.
 _KEPT_MEAN, _KEPT_SQUARE = 0.9, 0.999
@@ -45,6 +207,7 @@ class Adam:
 
 #: Every step sees the batch rolled by up to so many positions along every spatial axis.
 _SHIFT = 2
+_IMAGE_CHANNELS = (1, 3, 4)
 
 
 class Descent:
@@ -54,10 +217,9 @@ class Descent:
         self._objective, self._settings = objective, settings
         self._random = np.random.Generator(np.random.PCG64(seed).jumped(batch))
         alone = not (objective.has_statistics or objective.has_fused)
-        steps, weights = settings.steps, settings.weights
+        steps = settings.steps
         self.planned = steps.alone if alone else steps.statistics if objective.has_statistics else steps.fused
-        self._class_weight = weights.class_scores_alone if alone else weights.class_scores
-        self._variation_weight = weights.variation_alone if alone else weights.variation
+        self._weights = settings.weights_alone if alone else settings.weights
 
     def run(
         self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor, schedule: Schedule,
@@ -77,34 +239,23 @@ class Descent:
         """Compute the gradients; return how far the statistics are off, the loss where there are none."""
         seen = {name: self._augment(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
-        if not any(t.requires_grad for t in terms.present):
+        if not any(t.requires_grad for t in terms.values()):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
-        loss = self._loss(terms, leaves)
+        parts = [self._weights.square * x.square().mean() for x in leaves.values()]
+        parts += [self._weights.variation * total_variation(x) for x in leaves.values()]
+        loss = torch.stack([*parts, *(getattr(self._weights, name) * term for name, term in terms.items())]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        return float((loss if terms.statistics is None else terms.statistics).detach())
+        return float(terms.get("statistics", loss).detach())
 
     @torch.no_grad()
     def measure(self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor) -> LossTerms:
         """Return the terms for a batch as it is."""
         terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in names}}, labels)
         return LossTerms(
-            statistics=None if terms.statistics is None else float(terms.statistics),
-            evenness=None if terms.evenness is None else float(terms.evenness),
-            class_scores=None if terms.scores is None else float(terms.scores),
-            variation=float(sum(_variation(feeds[n]) for n in names)),
+            variation=float(sum(total_variation(feeds[n]) for n in names)),
             square=float(sum(feeds[n].square().mean() for n in names)),
+            **{name: float(term) for name, term in terms.items()},
         )
-
-    def _loss(self, terms: Terms, leaves: Mapping[str, Tensor]) -> Tensor:
-        parts = [self._settings.weights.square * x.square().mean() for x in leaves.values()]
-        parts += [self._variation_weight * _variation(x) for x in leaves.values()]
-        if terms.statistics is not None:
-            parts.append(terms.statistics)
-        if terms.evenness is not None:
-            parts.append(self._settings.weights.evenness * terms.evenness)
-        if terms.scores is not None:
-            parts.append(self._class_weight * terms.scores)
-        return torch.stack(parts).sum()
 
     def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""
@@ -130,5 +281,14 @@ def _fast_layout(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def _variation(x: Tensor) -> Tensor:
-    return total_variation(x, spatial_axes(tuple(x.shape)))
+def total_variation(x: Tensor) -> Tensor:
+    """Return the mean absolute difference of neighbours along the spatial axes, summed over them."""
+    parts = [x.diff(dim=axis).abs().mean() for axis in spatial_axes(tuple(x.shape)) if x.shape[axis] > 1]
+    return torch.stack(parts).sum() if parts else x.new_zeros(())
+
+
+def spatial_axes(shape: tuple[int, ...]) -> list[int]:
+    """Return the axes along which neighbours are alike: of signals, images and volumes, channels first or last."""
+    if len(shape) == 4 and shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
+        return [1, 2]
+    return list(range(2, len(shape)))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import astuple
 from itertools import pairwise
 from threading import Event, Lock
 from typing import TypeVar
@@ -17,8 +17,7 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.deep_inversion import class_scores, fused_layers, normalizations, optimised_inputs
-from onnxfold.inputs.inversion.descent import Descent
-from onnxfold.inputs.inversion.objective import InversionObjective
+from onnxfold.inputs.inversion.descent import Descent, InversionObjective
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms, Schedule
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
@@ -171,7 +170,7 @@ def _half_objective(
     leaves = {n: feeds[n].clone().requires_grad_() for n in names}
     try:
         terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
-        torch.stack(terms.present).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, RuntimeError):
         return None
     return objective
@@ -180,16 +179,8 @@ def _half_objective(
 class _Probe:
     """Result of a run on a few samples.
 
-    Attributes
-    ----------
-    few : slice
-        The samples.
-    fixed : int or None
-        The batch that the graph insists on.
-    bytes_per_sample : int
-        Memory for the activations of one sample.
-    classes : int
-        Number of classes, 0 without class scores.
+    It tells the samples, the memory for the activations of one, the number of classes (0 without class scores), and the
+    batch that the graph insists on.
     """
 
     def __init__(self, view: GraphView, objective: InversionObjective, whole: dict[str, Array], name: str) -> None:
@@ -256,8 +247,8 @@ def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batc
 
 
 def _mean(terms: list[LossTerms]) -> LossTerms:
-    known = {f.name: [v for t in terms if (v := getattr(t, f.name)) is not None] for f in fields(LossTerms)}
-    return LossTerms(**{name: float(np.mean(values)) if values else None for name, values in known.items()})  # type: ignore[arg-type]
+    means = (None if None in values else float(np.mean(values)) for values in zip(*map(astuple, terms), strict=True))
+    return LossTerms(*means)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ to take so many, it comes to the same inputs.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from onnxfold.graph.tensors import Array
 
 @dataclass(frozen=True)
 class LossWeights:
-    """Weights of the terms of the minimised loss; the error of the statistics has the weight 1."""
+    """Weights of the terms of the minimised loss, see :class:`LossTerms`."""
 
-    class_scores: float = 0.1  # of the cross-entropy
-    class_scores_alone: float = 1.0  # where a model has no statistics, nor layers that had some
-    evenness: float = 1.0  # of the unevenness of layers with a fused BatchNormalization
-    variation: float = 0.01  # of the total variation along spatial axes
-    variation_alone: float = 0.1
-    square: float = 0.001  # of the mean square
+    statistics: float = 1.0
+    class_scores: float = 0.1
+    evenness: float = 1.0
+    variation: float = 0.01
+    square: float = 0.001
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class StepCounts:
 
     def limited(self, most: int) -> "StepCounts":
         """Return no more steps than a number."""
-        return StepCounts(min(self.statistics, most), min(self.fused, most), min(self.alone, most))
+        return StepCounts(*(min(steps, most) for steps in astuple(self)))
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class InversionSettings:
     seconds: float = math.inf
     rate: LearningRate = LearningRate()
     weights: LossWeights = LossWeights()
+    weights_alone: LossWeights = LossWeights(class_scores=1.0, variation=0.1)  # without statistics or fused layers
     batch: int = 128  # samples per batch, if memory allows; the statistics of fewer samples are noisier
     memory_bytes: int = 1 << 30  # memory for the activations of one batch
     #: Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.
@@ -75,11 +75,11 @@ class InversionSettings:
 class LossTerms:
     """Parts of the objective, unweighted and averaged over batches; None where the model has no such part."""
 
-    statistics: float | None  # mean squared relative error of means and deviations, summed over the normalisations
-    evenness: float | None  # unevenness of the statistics over the channels of a layer, summed over the layers
-    class_scores: float | None  # cross-entropy of the intended classes, in nats
-    variation: float  # total variation and mean square of the inputs
+    variation: float  # total variation, along spatial axes, and mean square of the inputs
     square: float
+    statistics: float | None = None  # mean squared relative error of means and deviations, summed over normalisations
+    evenness: float | None = None  # unevenness of the channels of layers with a fused BatchNormalization, summed
+    class_scores: float | None = None  # cross-entropy of the intended classes, in nats
 
 
 @dataclass(frozen=True)
@@ -107,23 +107,15 @@ class Inversion:
 
 @dataclass
 class Schedule:
-    """The steps of one batch.
-
-    Attributes
-    ----------
-    end : int
-        Steps to take, by the present plan.
-    cut : bool
-        Whether the time limit made them fewer.
-    """
+    """The steps of one batch."""
 
     learning: LearningRate  # share of the steps over which the learning rate falls; when a loss counts as flat
     planned: int
     exact: int | None = None  # steps to take without regard to loss and time
     seconds: float = math.inf  # time for this batch. One that is too short for two steps is exceeded
     clock: Callable[[], float] = time.monotonic  # returns the time in seconds
-    end: int = 0
-    cut: bool = False
+    end: int = 0  # steps to take, by the present plan
+    cut: bool = False  # whether the time limit made them fewer
     _losses: list[float] = field(default_factory=list)
     _times: list[float] = field(default_factory=list)
 

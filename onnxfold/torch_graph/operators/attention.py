@@ -81,13 +81,14 @@ class _Scores:
 
 
 def _attend(
-    queries: Tensor, keys: Tensor, values: Tensor, kind: _Scores, bias: Tensor | None = None,
+    heads: Sequence[Tensor], past: Sequence[Any], kind: _Scores, bias: Tensor | None = None,
     sinks: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """Return the values that every head of queries reads, shape (batch, heads, length, size of values)."""
-    each = queries.shape[1] // keys.shape[1]
-    if each > 1:
-        keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the values that heads of queries read, (batch, heads, length, size); keys and values behind a cache."""
+    queries, *cache = heads
+    if not any(x is None for x in past):
+        cache = [torch.cat(pair, dim=2) for pair in zip(past, cache, strict=True)]
+    keys, values = (x.repeat_interleave(queries.shape[1] // x.shape[1], dim=1) for x in cache)
     scores = (kind.scale or 1.0 / math.sqrt(queries.shape[-1])) * (queries @ keys.mT)
     scores = kind.softcap * torch.tanh(scores / kind.softcap) if kind.softcap else scores
     if bias is not None:
@@ -96,10 +97,10 @@ def _attend(
         length, total = scores.shape[-2:]
         seen = torch.ones(length, total, dtype=torch.bool, device=scores.device).tril(total - length)
         scores = scores.masked_fill(~seen, _UNSEEN)
-    if sinks is None:
-        return torch.softmax(scores, dim=-1) @ values
-    nothing = sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
-    return torch.softmax(torch.cat((scores, nothing), dim=-1), dim=-1)[..., :-1] @ values
+    if sinks is not None:
+        nothing = sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, nothing), dim=-1)
+    return torch.softmax(scores, dim=-1)[..., : values.shape[2]] @ values, *cache
 
 
 @operator("GroupQueryAttention", domain="com.microsoft")
@@ -128,8 +129,8 @@ def group_query_attention(node: TorchNode) -> Operation:
         if turns and cosines is not None and sines is not None:
             tables = cosines[past:length], sines[past:length]
             q, k = (rotate_heads(x, *tables, interleaved=interleaved) for x in (q, k))
-        k, v = _behind((past_key, past_value), (k, v))
-        return _merge_heads(_attend(q, k, v, kind, sinks=sinks)), k, v
+        result, k, v = _attend((q, k, v), (past_key, past_value), kind, sinks=sinks)
+        return _merge_heads(result), k, v
 
     return run
 
@@ -147,9 +148,9 @@ def multi_head_attention(node: TorchNode) -> Operation:
         if bias is not None:
             parts = torch.split(bias, [query.shape[-1], key.shape[-1], value.shape[-1]])
             query, key, value = (x + part for x, part in zip((query, key, value), parts, strict=True))
-        q, k, v = _split_heads(query, heads), _split_heads(key, heads), _split_heads(value, heads)
-        k, v = _behind((past_key, past_value), (k, v))
-        return _merge_heads(_attend(q, k, v, kind, scores)), k, v
+        heads_of_all = [_split_heads(x, heads) for x in (query, key, value)]
+        result, k, v = _attend(heads_of_all, (past_key, past_value), kind, scores)
+        return _merge_heads(result), k, v
 
     return run
 
@@ -167,13 +168,12 @@ def packed_attention(node: TorchNode) -> Operation:
         if mask is not None and (mask.ndim != 2 or any(other is not None for other in others)):
             raise node.unsupported("its mask is no row per sequence")
         y = x @ weights if bias is None else x @ weights + bias
-        q, k, v = (_split_heads(part, heads) for part in torch.split(y, list(sizes) or [y.shape[-1] // 3] * 3, dim=-1))
-        k, v = _behind((None, None) if past is None else past, (k, v))
+        parts = [_split_heads(part, heads) for part in y.split(list(sizes) or y.shape[-1] // 3, dim=-1)]
         if mask is not None:
             hidden = torch.where(mask[:, None, None] > 0, 0.0, _UNSEEN).to(y.dtype)
             scores = hidden if scores is None else scores + hidden
-        result = _merge_heads(_attend(q, k, v, kind, scores))
-        return (result, torch.stack((k, v))) if node.has_output(1) else (result,)
+        result, *cache = _attend(parts, (None, None) if past is None else past, kind, scores)
+        return (_merge_heads(result), torch.stack(cache)) if node.has_output(1) else (_merge_heads(result),)
 
     return run
 
@@ -190,13 +190,11 @@ def standard_attention(node: TorchNode) -> Operation:
         query, key, value, mask, past_key, past_value, *others = _padded(inputs, 6)
         if any(other is not None for other in others):
             raise node.unsupported("sequences are padded")
-        flat = query.ndim == 3
-        q, k, v = _split_heads(query, heads), _split_heads(key, shared), _split_heads(value, shared)
-        if past_key is None and kind.is_causal and q.shape[2] != k.shape[2]:
+        if past_key is None and kind.is_causal and query.shape[-2] != key.shape[-2]:
             raise node.unsupported("it is causal, and there are other numbers of queries and keys")
-        k, v = _behind((past_key, past_value), (k, v))
-        result = _attend(q, k, v, kind, mask)
-        return (_merge_heads(result) if flat else result), k, v
+        q, k, v = _split_heads(query, heads), _split_heads(key, shared), _split_heads(value, shared)
+        result, k, v = _attend((q, k, v), (past_key, past_value), kind, mask)
+        return (_merge_heads(result) if query.ndim == 3 else result), k, v
 
     return run
 
@@ -204,13 +202,6 @@ def standard_attention(node: TorchNode) -> Operation:
 def _padded(inputs: Sequence[Any], count: int) -> Sequence[Any]:
     """Return the inputs of a node, None for those at the end that it leaves out."""
     return (*inputs, *[None] * (count - len(inputs)))
-
-
-def _behind(past: Sequence[Any], new: Sequence[Tensor]) -> list[Tensor]:
-    """Return keys and values behind those of a cache, if there is one."""
-    if any(x is None for x in past):
-        return list(new)
-    return [torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)]
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

@@ -41,6 +41,13 @@ _ROWS: dict[str, Operation] = {
     "Sum": lambda *operands: reduce(torch.add, operands),
     "Mean": lambda *operands: reduce(torch.add, operands) / len(operands),
     "Where": torch.where,
+    # Zero near zero, biased elsewhere.
+    "Shrink": lambda x, *, bias=0.0, lambd=0.5: (
+        torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, torch.zeros_like(x)))
+    ),
+    "IsInf": lambda x, *, detect_positive=True, detect_negative=True: (
+        (torch.isposinf(x) & detect_positive) | (torch.isneginf(x) & detect_negative)
+    ),
 }  # fmt: skip
 _MICROSOFT_ROWS: dict[str, Operation] = {
     "Gelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias),
@@ -50,23 +57,6 @@ _MICROSOFT_ROWS: dict[str, Operation] = {
 }
 operations(_ROWS)
 operations(_MICROSOFT_ROWS, domain="com.microsoft")
-
-
-@operation("Shrink")
-def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    """Zero near zero, biased elsewhere."""
-    shrunk = torch.where(x > lambd, x - bias, torch.zeros_like(x))
-    return torch.where(x < -lambd, x + bias, shrunk)
-
-
-@operation("IsInf")
-def is_infinite(x: Tensor, *, detect_positive: bool = True, detect_negative: bool = True) -> Tensor:
-    """Whether an element is infinite."""
-    if detect_positive and detect_negative:
-        return torch.isinf(x)
-    if detect_positive or detect_negative:
-        return torch.isposinf(x) if detect_positive else torch.isneginf(x)
-    return torch.zeros_like(x).bool()
 
 
 @operator("Clip")

@@ -6,25 +6,22 @@ import torch
 from onnx import TensorProto, numpy_helper
 from torch import Tensor
 
-from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
-from onnxfold.torch_graph.values import tensor_type, to_tensor
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator, tensor_type, to_tensor
 
 
 @operator("Constant")
 def constant(node: TorchNode) -> Operation:
     """A literal value."""
     value = node.value("value")
-    numbers = next((node.value(n) for n in ("value_float", "value_floats") if node.has_attribute(n)), None)
-    integers = next((node.value(n) for n in ("value_int", "value_ints") if node.has_attribute(n)), None)
     if isinstance(value, TensorProto):
         tensor = to_tensor(numpy_helper.to_array(value), node.dtype)
-    elif numbers is not None:
-        tensor = torch.tensor(numbers, dtype=node.dtype)
-    elif integers is not None:
-        tensor = torch.tensor(integers, dtype=torch.int64)
-    else:
-        raise node.unsupported("its value is a string or sparse")
-    return lambda: tensor
+        return lambda: tensor
+    for ending, dtype in (("float", node.dtype), ("int", torch.int64)):
+        for name in (f"value_{ending}", f"value_{ending}s"):
+            if node.has_attribute(name):
+                numbers = torch.tensor(node.value(name), dtype=dtype)
+                return lambda: numbers
+    raise node.unsupported("its value is a string or sparse")
 
 
 @operator("ConstantOfShape")
@@ -41,12 +38,6 @@ def constant_of_shape(node: TorchNode) -> Operation:
 def shape(x: Tensor, *, start: int = 0, end: int = 2**31) -> Tensor:
     """Lengths of the axes, or of some that follow each other."""
     return torch.tensor(list(x.shape)[start:end], dtype=torch.int64, device=x.device)
-
-
-@operation("Range")
-def number_range(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    """Numbers at equal distances."""
-    return torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype, device=start.device)
 
 
 @operator("Cast")
@@ -143,6 +134,9 @@ def space_to_depth(x: Tensor, *, blocksize: int = 1) -> Tensor:
 
 
 operations({
+    "Range": lambda start, limit, delta: (
+        torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype, device=start.device)
+    ),
     "Concat": lambda *parts, axis=1: torch.cat(parts, axis),
     "Transpose": lambda x, *, perm=(): x.permute(tuple(perm) or tuple(range(x.ndim))[::-1]),
     "Size": lambda x: torch.tensor(x.numel(), device=x.device),

@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import group_norm, instance_norm, layer_norm
+from torch.nn.functional import group_norm, instance_norm, layer_norm, normalize
 
-from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
 from onnxfold.torch_graph.windows import pad_spatial
 
 
@@ -23,10 +23,12 @@ def batch_normalization(node: TorchNode) -> Operation:
     return run
 
 
-@operation("InstanceNormalization")
-def instance_normalization(x: Tensor, scale: Tensor, shift: Tensor, *, epsilon: float = 1e-5) -> Tensor:
-    """Normalise every channel of every sample."""
-    return instance_norm(x, weight=scale, bias=shift, eps=epsilon)
+operations({
+    "InstanceNormalization": lambda x, scale, shift, *, epsilon=1e-5: (
+        instance_norm(x, weight=scale, bias=shift, eps=epsilon)
+    ),
+    "LpNormalization": lambda x, *, axis=-1, p=2: normalize(x, p, axis, torch.finfo(x.dtype).tiny),
+})  # fmt: skip
 
 
 @operator("LayerNormalization")
@@ -47,20 +49,12 @@ def layer_normalization(node: TorchNode) -> Operation:
 
 
 @operation("GroupNormalization", since=18)
-def group_normalization_per_group(
-    x: Tensor, scale: Tensor, shift: Tensor, *, num_groups: int = 1, epsilon: float = 1e-5
-) -> Tensor:
-    """Normalise groups of channels; scale and shift have an entry per group."""
-    size = x.shape[1] // num_groups
-    return group_norm(x, num_groups, scale.repeat_interleave(size), shift.repeat_interleave(size), epsilon)
-
-
-@operation("GroupNormalization", since=21)
 def group_normalization(
     x: Tensor, scale: Tensor, shift: Tensor, *, num_groups: int = 1, epsilon: float = 1e-5
 ) -> Tensor:
-    """Normalise groups of channels; scale and shift have an entry per channel."""
-    return group_norm(x, num_groups, scale, shift, epsilon)
+    """Normalise groups of channels; scale and shift have an entry per group, from version 21 on one per channel."""
+    each = x.shape[1] // len(scale)
+    return group_norm(x, num_groups, scale.repeat_interleave(each), shift.repeat_interleave(each), epsilon)
 
 
 @operator("RMSNormalization", "SimplifiedLayerNormalization")
@@ -72,41 +66,21 @@ def rms_normalization(node: TorchNode) -> Operation:
     return lambda x, scale: _rms(x, axis, epsilon) * scale
 
 
-@operator("SkipLayerNormalization", domain="com.microsoft")
-def skip_layer_normalization(node: TorchNode) -> Operation:
-    """Sum of two streams, then a layer normalisation over the last axis."""
+@operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def skip_normalization(node: TorchNode) -> Operation:
+    """Norm of the sum of two streams over the last axis, by deviation or by root mean square; and the sum."""
     if node.has_output(1) or node.has_output(2):
         raise node.unsupported("its mean or deviation is read")
-    epsilon = node.number("epsilon", 1e-5)
+    epsilon, is_layer_norm = node.number("epsilon", 1e-5), node.op_type == "SkipLayerNormalization"
 
-    def run(
-        x: Tensor, skip: Tensor, scale: Tensor, shift: Tensor | None = None, bias: Tensor | None = None
-    ) -> tuple[Tensor | None, ...]:
+    def run(x: Tensor, skip: Tensor, scale: Tensor, *vectors: Tensor | None) -> tuple[Tensor | None, ...]:
+        shift, bias = (*vectors, None, None)[:2] if is_layer_norm else (None, *vectors, None)[:2]
         total = x + skip if bias is None else x + skip + bias
-        return layer_norm(total, total.shape[-1:], scale, shift, epsilon), None, None, total
-
-    return run
-
-
-@operator("SkipSimplifiedLayerNormalization", domain="com.microsoft")
-def skip_rms_normalization(node: TorchNode) -> Operation:
-    """Sum of two streams, divided by its root mean square over the last axis."""
-    if node.has_output(1) or node.has_output(2):
-        raise node.unsupported("its mean or deviation is read")
-    epsilon = node.number("epsilon", 1e-5)
-
-    def run(x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
-        total = x + skip if bias is None else x + skip + bias
+        if is_layer_norm:
+            return layer_norm(total, total.shape[-1:], scale, shift, epsilon), None, None, total
         return _rms(total, -1, epsilon) * scale, None, None, total
 
     return run
-
-
-@operation("LpNormalization")
-def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
-    """Divide by the norm along one axis."""
-    norm = torch.linalg.vector_norm(x, p, axis, keepdim=True)
-    return torch.where(norm == 0, torch.zeros_like(x), x / norm)
 
 
 @operation("MeanVarianceNormalization")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operator
 
 Axes = list[int]
 
@@ -69,19 +69,14 @@ def reduction(node: TorchNode) -> Operation:
     return run
 
 
-def _place(function: Operation, x: Tensor, axis: int, keep: bool, last: bool) -> Tensor:
-    return x.shape[axis] - 1 - function(x.flip(axis), axis, keep) if last else function(x, axis, keep)  # type: ignore[no-any-return]
-
-
-operations({
-    # Place of the largest or smallest element, the first or the last of equal ones.
-    "ArgMax": lambda x, *, axis=0, keepdims=True, select_last_index=False: (
-        _place(torch.argmax, x, axis, keepdims, select_last_index)
-    ),
-    "ArgMin": lambda x, *, axis=0, keepdims=True, select_last_index=False: (
-        _place(torch.argmin, x, axis, keepdims, select_last_index)
-    ),
-})  # fmt: skip
+@operator("ArgMax", "ArgMin")
+def extreme_place(node: TorchNode) -> Operation:
+    """Place of the largest or smallest element, the first or the last of equal ones."""
+    function = torch.argmax if node.op_type == "ArgMax" else torch.argmin
+    axis, keep = node.integer("axis", 0), bool(node.integer("keepdims", 1))
+    if node.integer("select_last_index", 0):
+        return lambda x: x.shape[axis] - 1 - function(x.flip(axis), axis, keep)
+    return lambda x: function(x, axis, keep)
 
 
 @operation("TopK", since=10)

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
 from onnxfold.torch_graph.windows import pad_spatial
 
-
-@operation("Slice")
-def slice_by_attributes(
-    x: Tensor, *, starts: tuple[int, ...] = (), ends: tuple[int, ...] = (), axes: tuple[int, ...] = ()
-) -> Tensor:
-    """Ranges along axes, fixed."""
-    return _slice(x, starts, ends, axes or range(len(starts)), [1] * len(starts))
+operations({
+    "Slice": lambda x, *, starts=(), ends=(), axes=(): (
+        _slice(x, starts, ends, axes or range(len(starts)), [1] * len(starts))
+    ),
+    "GatherElements": lambda x, indices, *, axis=0: (
+        x.gather(axis, torch.where(indices < 0, indices + x.shape[axis], indices).long())
+    ),
+})  # fmt: skip
 
 
 @operation("Slice", since=10)
@@ -35,16 +36,11 @@ def _slice(x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence
             picked = [slice(None)] * (axis % x.ndim) + [slice(first, max(first, last), step)]
             x = x[tuple(picked)]
         else:
-            places = torch.arange(size)[torch.tensor(_reversed_places(start, end, step, size), dtype=torch.int64)]
-            x = x.index_select(axis, places.to(x.device))
+            # ONNX clamps its ends where Python would wrap them.
+            first = min(start + size if start < 0 else start, size - 1)
+            last = max(end + size if end < 0 else end, -1)
+            x = x.index_select(axis, torch.tensor(range(first, last, step), dtype=torch.int64, device=x.device))
     return x
-
-
-def _reversed_places(start: int, end: int, step: int, size: int) -> list[int]:
-    """Return the places of a slice with a negative step; ONNX clamps its ends where Python would wrap them."""
-    first = min(start + size if start < 0 else start, size - 1)
-    last = max(end + size if end < 0 else end, -1)
-    return list(range(first, last, step))
 
 
 @operation("Gather")
@@ -53,12 +49,6 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     along, flat = axis % x.ndim, indices.reshape(-1).long()
     picked = x.index_select(along, torch.where(flat < 0, flat + x.shape[along], flat))
     return picked.reshape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]))
-
-
-@operation("GatherElements")
-def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """Single elements along an axis by their index."""
-    return x.gather(axis, torch.where(indices < 0, indices + x.shape[axis], indices).long())
 
 
 @operator("GatherND")
@@ -72,28 +62,26 @@ def gather_by_places(node: TorchNode) -> Operation:
 @operator("Pad")
 def pad_by_attributes(node: TorchNode) -> Operation:
     """Fixed pads in front of and behind every axis."""
-    pads = node.integers("pads")
-    mode, value = node.text("mode", "constant"), node.number("value", 0.0)
-    return lambda x: _pad(node, x, pads[: len(pads) // 2], pads[len(pads) // 2 :], mode, value)
+    pads, value = node.integers("pads"), node.number("value", 0.0)
+    return lambda x: _pad(node, x, pads, value, range(x.ndim))
 
 
 @operator("Pad", since=11)
 def pad_by_inputs(node: TorchNode) -> Operation:
     """Pads in front of and behind every axis, or some axes."""
-    mode = node.text("mode", "constant")
 
     def run(x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
-        amounts = [int(p) for p in pads.tolist()]
-        before, after = [0] * x.ndim, [0] * x.ndim
-        along = range(x.ndim) if axes is None else [int(a) for a in axes.tolist()]
-        for i, axis in enumerate(along):
-            before[axis], after[axis] = amounts[i], amounts[i + len(amounts) // 2]
-        return _pad(node, x, before, after, mode, 0.0 if value is None else value.item())
+        along = range(x.ndim) if axes is None else axes.tolist()
+        return _pad(node, x, pads.tolist(), 0.0 if value is None else value.item(), along)
 
     return run
 
 
-def _pad(node: TorchNode, x: Tensor, before: list[int], after: list[int], mode: str, value: float) -> Tensor:
+def _pad(node: TorchNode, x: Tensor, pads: list[int], value: float, axes: Sequence[int]) -> Tensor:
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for axis, front, behind in zip(axes, pads, pads[len(pads) // 2 :], strict=False):
+        before[axis], after[axis] = front, behind
+    mode = node.text("mode", "constant")
     if mode == "constant":
         return pad_spatial(x, before, after, value)
     for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
