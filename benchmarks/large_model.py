@@ -73,9 +73,9 @@ _DECODER = """
 import json, resource, sys, time, onnxfold.api
 from onnxfold.fidelity import verify
 from onnxfold.folding import open_model
-from onnxfold.inputs.tokens import token_text
+from onnxfold.inputs import token_inputs
 open_model._SCRATCH_PART = 1 << 50  # a few layers are treated as all of them are
-verify.loaded_bytes = token_text.loaded_bytes = lambda view: 1 << 60
+verify.loaded_bytes = token_inputs.loaded_bytes = lambda view: 1 << 60
 start = time.perf_counter()
 result = onnxfold.fold(sys.argv[1], method=sys.argv[3], sparsity=0.2, max_memory="8G", verify=False, samples=16)
 result.save(sys.argv[2], save_as_external_data=True)

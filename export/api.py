@@ -43,10 +43,9 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import float32_twin, has_other_floats
 from onnxfold.graph.tensors import FLOAT_TYPES, Shape
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import require_samples
-from onnxfold.inputs.free_sizes import free_sizes, needed_batch
-from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.given_inputs import input_infos, require_samples
 from onnxfold.inputs.given_samples import Given, given_samples
+from onnxfold.inputs.input_plan import free_sizes, needed_batch
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.statistics.activations import Batches
 

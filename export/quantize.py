@@ -20,7 +20,7 @@ from onnxfold.export.tflite.graph import Graph, Operator, Value
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, serialize, tensor_names
 from onnxfold.graph.run.session import one_line
 from onnxfold.graph.tensors import Array
-from onnxfold.quantize.qdq import quiet
+from onnxfold.quantize.quantize import quiet
 from onnxfold.statistics.activations import Batches
 
 #: Part of the multiply-accumulates that int8 does at least.

@@ -25,7 +25,7 @@ from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.given_inputs import load_arrays
 from onnxfold.inspection import ABOUT_CHANNELS, Inspection, InspectOptions, fold_groups, inspect_model, measure
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent

@@ -25,7 +25,7 @@ from onnxfold.folding.prepare import spare_weights
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.nodes import dequantized_tensors
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words

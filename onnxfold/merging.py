@@ -10,15 +10,15 @@ from onnxfold.config import OPTIONS, FoldConfig, checks
 from onnxfold.config.fold_options import MergeOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.errors import ConfigError
+from onnxfold.fidelity.estimate import verdict_on
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
-from onnxfold.fidelity.judged import verdict_on
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.networks.joined_model import JoinedModel, Share, Together, join_models
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine.memory import memory_limit
 from onnxfold.passes.join.structure import HEADS

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from onnxfold.inputs.inversion.settings import InversionSettings, LearningRate, StepCounts
+from onnxfold.inputs.inversion.deep_inversion import InversionSettings, LearningRate, StepCounts
 
 
 def of_steps(steps: float, settings: InversionSettings) -> InversionSettings:

@@ -13,7 +13,7 @@ from onnxfold.cli import cli
 from onnxfold.commands.run_demo import SPARSITIES, bundled_test_images, run_demo
 from onnxfold.errors import ConfigError, ModelSaveError
 from onnxfold.graph.files.provenance import add_run
-from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.given_inputs import load_arrays
 from tests.files.command import files_of_at_most
 
 

@@ -15,8 +15,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.well_formed import inline_calls, require_inlinable
 from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.shapes.footprint import Footprint
-from onnxfold.inputs.images.synthetic import synthetic_inputs
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
 from onnxfold.machine import memory
 from testing.models import mlp
 
@@ -138,7 +137,7 @@ def test_large_inputs_are_counted_before_they_are_made() -> None:
     with memory.memory_limit("64K"), pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
         synthetic_inputs(view, samples=10_000, exactly=True)
     with pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
-        noise_inputs([InputInfo("x", np.dtype(np.float32), (1, 60_000, 60_000, 64))], samples=1, seed=0)
+        noise_inputs([InputInfo("x", np.dtype(np.float32), (1, 60_000, 60_000, 64))], samples=1, seed=0, view=view)
 
 
 def test_the_limit_wins_over_samples_with_a_note() -> None:

@@ -14,13 +14,12 @@ from onnxfold.folding.open_model import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.run.session import in_batches
-from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.given_inputs import load_arrays
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import Progress
-from onnxfold.quantize.qdq import IntegerTypes
-from onnxfold.quantize.quantize import quantize_int8
+from onnxfold.quantize.quantize import IntegerTypes, quantize_int8
 
 SPARSITIES = (0.0, 0.3, 0.5, 0.7, 0.85)
 #: Other integer types than those of `fold --dtype int8`, which comes first.

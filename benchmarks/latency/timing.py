@@ -8,7 +8,7 @@ import onnx
 
 import onnxfold
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.interleaved import Timing, clock_for, open_timed, runs_of, time_interleaved
 
 SPARSITIES = (0.25, 0.5, 0.7, 0.85)
@@ -68,7 +68,7 @@ def measure(path: Path, sparsities: Sequence[float], *, rounds: int, scan: Itera
 def interleaved(models: Sequence[onnx.ModelProto], rounds: int) -> Timing:
     """Return the times of models, the first being what others are compared with, with one thread and one sample."""
     sessions = [open_timed(model, load(model), threads=1) for model in models]
-    feeds = noise_inputs(sessions[0].inputs, samples=1, seed=0)
+    feeds = noise_inputs(sessions[0].inputs, samples=1, seed=0, view=load(models[0]))
     return time_interleaved(runs_of(sessions, feeds), rounds=rounds, clock=clock_for(1))
 
 

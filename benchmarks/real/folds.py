@@ -17,7 +17,7 @@ from onnxfold.cli import main
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 
 Row = dict[str, Any]
 SPARSITY = "0.3"

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxfold.fidelity.answers import AnswerKind
 from onnxfold.graph.tensors import Array
+from onnxfold.inputs.tokens.answers import log_softmax
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
 Z95 = 1.959963984540054
@@ -138,32 +139,24 @@ class Dense(Measure):
     """How many positions keep their class, and the mean over classes of intersection over union."""
 
     def __init__(self) -> None:
-        self._agree = self._positions = 0
-        self._both: Array = np.zeros(0)
-        self._either: Array = np.zeros(0)
+        self._confusion: Array = np.zeros((2, 2))  # positions by the class in the original, and in the other network
 
     def add(self, x: Array, y: Array) -> None:
         """Take maps with classes on the second or on the last axis, the shorter; one channel is a mask."""
         axis = 1 if x.shape[1] <= x.shape[-1] else x.ndim - 1
         classes = max(x.shape[axis], 2)
         a, b = (v > 0.5 if v.shape[axis] == 1 else v.argmax(axis=axis) for v in (x, y))
-        self._agree += int((a == b).sum())
-        self._positions += a.size
         confusion = np.bincount((a * classes + b).ravel(), minlength=classes**2).reshape(classes, classes)
-        both = np.diag(confusion)
-        self._both = self._both + both if self._both.size else both
-        either = confusion.sum(axis=0) + confusion.sum(axis=1) - both
-        self._either = self._either + either if self._either.size else either
+        self._confusion = self._confusion + confusion if self._confusion.any() else confusion
 
     def values(self) -> dict[str, Any]:
         """Return both measures; classes that neither network gives count nothing."""
-        if not self._positions:
+        if not self._confusion.any():
             return {}
-        seen = self._either > 0
-        return {
-            "pixel_agreement": self._agree / self._positions,
-            "mean_iou": float((self._both[seen] / self._either[seen]).mean()),
-        }
+        both = np.diag(self._confusion)
+        either = self._confusion.sum(axis=0) + self._confusion.sum(axis=1) - both
+        agreement, overlaps = both.sum() / self._confusion.sum(), both[either > 0] / either[either > 0]
+        return {"pixel_agreement": float(agreement), "mean_iou": float(overlaps.mean())}
 
 
 class Embedding(Measure):
@@ -175,14 +168,21 @@ class Embedding(Measure):
     def add(self, x: Array, y: Array) -> None:
         """Take one vector per sample."""
         if sum(len(kept) for kept, _ in self._kept) < _MOST_VECTORS:
-            self._kept.append((_directions(_rows(x)), _directions(_rows(y))))
+            self._kept.append((_rows(x), _rows(y)))
 
     def values(self) -> dict[str, Any]:
         """Return the share of neighbours, where there are enough samples."""
-        if not self._kept:
+        if sum(len(kept) for kept, _ in self._kept) < _LEAST_VECTORS:
             return {}
-        a, b = (np.nan_to_num(np.concatenate(side)[:_MOST_VECTORS]) for side in zip(*self._kept, strict=True))
-        return {"neighbours_kept": float((_nearest(a) == _nearest(b)).mean())} if len(a) >= _LEAST_VECTORS else {}
+        nearest = []
+        for side in zip(*self._kept, strict=True):
+            vectors = np.concatenate(side)[:_MOST_VECTORS]
+            with np.errstate(all="ignore"):
+                directions = np.nan_to_num(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+            likeness = directions @ directions.T
+            np.fill_diagonal(likeness, -np.inf)
+            nearest.append(likeness.argmax(axis=1))
+        return {"neighbours_kept": float((nearest[0] == nearest[1]).mean())}
 
 
 class Detections(Measure):
@@ -190,16 +190,15 @@ class Detections(Measure):
 
     def __init__(self) -> None:
         self._kept = self._boxes = self._matched = self._decisions = 0
-        self._sums = np.zeros((4, 0))
+        self._sums: Array = np.zeros((4, 1))  # by channel: of ones, of values, of their squares, of squared errors
 
     def add(self, x: Array, y: Array, boxes: tuple[Array, Array] | None = None) -> None:
         """Take an output, and boxes that stand in another one."""
         has_object = x.ndim == 3 and x.shape[1] > x.shape[2]
         x, y = _channels_last(x), _channels_last(y)
         a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
-        sums = np.stack([np.full(a.shape[1], len(a)), a.sum(axis=0), np.square(a).sum(axis=0),
-                         np.square(b - a).sum(axis=0)])  # fmt: skip
-        self._sums = self._sums + sums if self._sums.size else sums
+        sums = np.full(a.shape[1], len(a)), a.sum(axis=0), np.square(a).sum(axis=0), np.square(b - a).sum(axis=0)
+        self._sums = self._sums + np.stack(sums)
         scores = ((a >= 0) & (a <= 1)).all(axis=0)
         self._decisions += int((a[:, scores] > _SCORE).sum() + (b[:, scores] > _SCORE).sum())
         self._kept += 2 * int(((a[:, scores] > _SCORE) & (b[:, scores] > _SCORE)).sum())
@@ -213,16 +212,16 @@ class Detections(Measure):
 
     def values(self) -> dict[str, Any]:
         """Return shares where there are enough detections, and the worst channels."""
-        values: dict[str, Any] = {}
-        if self._sums.size:
-            count, total, square, error = self._sums
-            power = square - total**2 / np.maximum(count, 1)
-            with np.errstate(all="ignore"):
-                noise = 10 * np.log10(power / error)
-            varied = np.flatnonzero((power > 1e-9 * square) & ~np.isnan(noise))
-            order = varied[np.argsort(noise[varied], kind="stable")]
-            values["worst_channels"] = tuple((int(i), float(noise[i])) for i in order[:_WORST])
-            values["channel_snr_db"] = float(np.median(noise[varied])) if varied.size else None
+        count, total, square, error = self._sums
+        power = square - total**2 / np.maximum(count, 1)
+        with np.errstate(all="ignore"):
+            noise = 10 * np.log10(power / error)
+        varied = np.flatnonzero((power > 1e-9 * square) & ~np.isnan(noise))
+        order = varied[np.argsort(noise[varied], kind="stable")]
+        values: dict[str, Any] = {
+            "worst_channels": tuple((int(i), float(noise[i])) for i in order[:_WORST]),
+            "channel_snr_db": float(np.median(noise[varied])) if varied.size else None,
+        }
         if self._decisions >= _FEWEST:
             values["decisions_kept"] = self._kept / self._decisions
         if self._boxes >= _FEWEST:
@@ -247,11 +246,8 @@ def variety(named: Counter[int], classes: int) -> float:
 def wilson_interval(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     """Return Wilson's confidence interval of a proportion, of 95 % by default.
 
-    It holds for few trials and for proportions near 0 and 1, where the normal approximation does not.
-
-    References
-    ----------
-    Wilson, *Probable inference, the law of succession, and statistical inference*, 1927.
+    It holds for few trials and for proportions near 0 and 1, where the normal approximation does not (Wilson, *Probable
+    inference, the law of succession, and statistical inference*, 1927).
     """
     p, z2 = successes / trials, z**2
     centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
@@ -268,21 +264,7 @@ def _log_shares(x: Array) -> Array:
     """Return logarithms of probabilities, of logits or of probabilities themselves."""
     if x.size and x.min() >= 0 and np.allclose(x.sum(axis=-1), 1.0, atol=1e-3):
         x = np.log(np.clip(x, _LEAST_PROBABILITY, None))
-    shifted = x - x.max(axis=-1, keepdims=True)
-    shares: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return shares
-
-
-def _directions(x: Array) -> Array:
-    directions: Array = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return directions
-
-
-def _nearest(x: Array) -> Array:
-    likeness = x @ x.T
-    np.fill_diagonal(likeness, -np.inf)
-    nearest: Array = likeness.argmax(axis=1)
-    return nearest
+    return log_softmax(x)
 
 
 def _channels_last(x: Array) -> Array:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
+from onnxfold.graph.nodes import attr_ints
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.passes.normalize.constants import InlineFunctions
@@ -105,16 +106,12 @@ def _kind_of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
     if _NUMBERS.search(end.name) or softmax or math.prod(end.shape[1:]) == 1:
         return AnswerKind.REGRESSION
     if not end.is_linear:
-        return (
-            AnswerKind.CLASSES
-            if _SCORES.search(end.name) and end.op not in ("Sigmoid", "Tanh")
-            else AnswerKind.REGRESSION
-        )
+        are_scores = _SCORES.search(end.name) and end.op not in ("Sigmoid", "Tanh")
+        return AnswerKind.CLASSES if are_scores else AnswerKind.REGRESSION
     assert end.node is not None
-    kernel = _kernel(end.node)
-    if max(kernel, default=1) > 1:  # a map is read whole: landmarks
+    if max(attr_ints(end.node, "kernel_shape"), default=1) > 1:  # a map is read whole: landmarks
         return AnswerKind.REGRESSION
-    return AnswerKind.EMBEDDING if _origin(view, end.node.input[0]).is_linear else AnswerKind.CLASSES
+    return AnswerKind.EMBEDDING if _end(view, end.node.input[0]).is_linear else AnswerKind.CLASSES
 
 
 def _kind_of_map(view: GraphView, end: _End, differ: bool) -> AnswerKind:
@@ -146,12 +143,7 @@ def _detects(view: GraphView, ends: Sequence[_End], samples: int) -> bool:
     return several_strides or any(len(end.shape) == 3 and end.shape[2] == 4 for end in ends)
 
 
-def _end(view: GraphView, name: str, shape: tuple[int, ...]) -> _End:
-    origin = _origin(view, name)
-    return _End(name, shape, origin.node, origin.is_linear)
-
-
-def _origin(view: GraphView, tensor: str) -> _End:
+def _end(view: GraphView, tensor: str, shape: tuple[int, ...] = ()) -> _End:
     """Return the node that computes a tensor, behind nodes that move it and constants that are added to it."""
     node = view.producer(tensor)
     while node is not None:
@@ -164,17 +156,15 @@ def _origin(view: GraphView, tensor: str) -> _End:
             while before is not None and before.op_type in _MOVES | {"Mul"}:  # a scale of integer products
                 before = view.producer(before.input[0])
             if before is not None and before.op_type in _LINEAR:
-                return _End(tensor, (), before, True)
-        return _End(tensor, (), node, node.op_type in _LINEAR)
-    return _End(tensor, (), None, False)
+                return _End(tensor, shape, before, True)
+        return _End(tensor, shape, node, node.op_type in _LINEAR)
+    return _End(tensor, shape, None, False)
 
 
 def _is_constant(view: GraphView, tensor: str) -> bool:
-    made = view.producer(tensor)
-    return view.is_weight(tensor) or (
-        made is not None
-        and (made.op_type == "Constant" or (made.op_type in _MOVES and _is_constant(view, made.input[0])))
-    )
+    while (made := view.producer(tensor)) is not None and made.op_type in _MOVES:
+        tensor = made.input[0]
+    return view.is_weight(tensor) or (made is not None and made.op_type == "Constant")
 
 
 def _is_normalised(view: GraphView, node: NodeProto | None) -> bool:
@@ -190,11 +180,6 @@ def _is_normalised(view: GraphView, node: NodeProto | None) -> bool:
             return True
         tensor = made.input[0]
     return False
-
-
-def _kernel(node: NodeProto) -> list[int]:
-    attributes: Mapping[str, object] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    return [int(k) for k in attributes.get("kernel_shape", ())]  # type: ignore[attr-defined]
 
 
 def _is_vector(shape: Sequence[int]) -> bool:

@@ -13,18 +13,17 @@ from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.continuation import WINDOW, WINDOWS, TextRequest, compare_on_text
+from onnxfold.fidelity.estimate import verdict_on
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
-from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.measures import correct_answers, fidelity, label_flips
 from onnxfold.folders import model_file
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Feeds, Session, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import require_file, require_samples
-from onnxfold.inputs.given_inputs import checked_labels
+from onnxfold.inputs.given_inputs import checked_labels, require_file, require_samples
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
@@ -210,8 +209,7 @@ class _Pair:
         interface = None if view is None else token_interface(view)
         user = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
         samples, labels = sample_count(user.arrays), user.labels if labels is None else labels
-        if labels is not None:
-            labels = checked_labels(labels, samples)
+        labels = None if labels is None else checked_labels(labels, samples)
         reference, outputs = (session.run_in_batches(user.arrays) for session in (first, second))
         called = user.reason if is_folder(inputs) else "given data"
         report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
@@ -248,13 +246,7 @@ def _keep_compared_outputs(first: Session, second: Session) -> None:
 
 
 def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[str]]:
-    """Return the outputs of two models to compare: all, but no caches where one of them has fewer.
-
-    Raises
-    ------
-    ConfigError
-        If they take or give something else otherwise.
-    """
+    """Return the outputs of two models to compare: all, but no caches where one of them has fewer."""
     outputs = [session.output_names for session in (first, second)]
     inputs = [[info.name for info in session.inputs] for session in (first, second)]
     if len(cache_outputs(outputs[0])) != len(cache_outputs(outputs[1])):

@@ -20,11 +20,9 @@ from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.token_inputs import TokenSource, require_tokenizer, tokens_of
-from onnxfold.inputs.tokens.feeds import whole_feeds
-from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface
-from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface, whole_feeds
+from onnxfold.inputs.tokens.language_model import LanguageModel, sequences_at_once, variety, write_greedily
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
-from onnxfold.inputs.tokens.written_text import sequences_at_once, variety, write_greedily
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, PerplexityRecord
 
@@ -209,8 +207,8 @@ def _read(
             )
         models.append(model)
         places.append(model.scores)
-    source = TokenSource(views[0], models[0].interface, tokenizer=request.tokenizer)
-    tokenizer = require_tokenizer(source.tokenizer_of(beside)[0])
+    source = TokenSource(views[0], models[0].interface, tokenizer=request.tokenizer, beside=beside)
+    tokenizer = require_tokenizer(source.found_tokenizer[0])
     windows, front = _windows(source.interface, tokenizer, request)
     texts, meter = (
         Continuation(models, views, tokenizer, front, progress),

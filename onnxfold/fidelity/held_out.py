@@ -110,11 +110,12 @@ def held_out_inputs(
     interface, seed = token_interface(view), _OTHER_SEED + seed
     if interface is not None:
         texts = texts or Texts()
-        source = TokenSource(view, interface.with_session_types(infos), texts.writer, texts.tokenizer, seed)
+        interface = interface.with_session_types(infos)
+        source = TokenSource(view, interface, texts.writer, texts.tokenizer, seed, texts.beside)
         # Told as the stages of the fold are, this would look as if it began anew.
         text, _ = source.make_text(
             InputRequest(seed=seed), cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
-            progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
+            progress=lambda text, done, total: progress(f"verify, {text}", done, total),
         )  # fmt: skip
         return HeldOut.of(source.batches(text.ids), text.kind)
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]

@@ -77,9 +77,7 @@ class FidelityMeter:
         lost = finite & ~np.isfinite(y)
         if lost.any():
             kind = "NaN" if np.isnan(y[lost]).any() else "infinite"
-            raise VerificationError(
-                f"output '{name}' is {kind} in {int(lost.sum())} places where the original's is finite"
-            )
+            raise VerificationError(f"output '{name}' is {kind} in {lost.sum()} places where the original's is finite")
         if i not in self._sums:
             self._sums[i] = _Sums(self._kinds[name], MEASURES[self._kinds[name]]())
         sums = self._sums[i]
@@ -155,9 +153,8 @@ def _corners(i: int, reference: Sequence[Array], outputs: Sequence[Array]) -> tu
     shape = reference[i].shape
     if len(shape) != 3 or shape[2] == 4:
         return None
-    return next(
-        ((a, b) for a, b in zip(reference, outputs, strict=True) if a.shape == b.shape == (*shape[:2], 4)), None
-    )
+    pairs = zip(reference, outputs, strict=True)
+    return next(((a, b) for a, b in pairs if a.shape == b.shape == (*shape[:2], 4)), None)
 
 
 def fidelity(
@@ -173,10 +170,7 @@ def fidelity(
 def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of the difference of two proportions that were measured on the same samples.
 
-    References
-    ----------
-    Bonett and Price, *Adjusted Wald confidence interval for a difference of binomial proportions based on paired data*,
-    2012.
+    Bonett and Price, *Adjusted Wald confidence interval for a difference of binomial proportions*, 2012.
     """
     a, b = (lost + 1) / (trials + 2), (won + 1) / (trials + 2)
     half = Z95 * math.sqrt((a + b - (a - b) ** 2) / (trials + 2))
@@ -184,13 +178,7 @@ def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
 
 
 def label_flips(before: Array, after: Array) -> LabelFlips:
-    """Return the answers that are right in one model only, and McNemar's exact test of them.
-
-    References
-    ----------
-    McNemar, *Note on the sampling error of the difference between correlated proportions or percentages*, 1947; exact
-    by the binomial distribution.
-    """
+    """Return the answers that are right in one model only, and McNemar's test of them (1947), by exact binomials."""
     from scipy.stats import binomtest  # takes a while to import
 
     lost, won = int((before & ~after).sum()), int((after & ~before).sum())

@@ -18,7 +18,7 @@ from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import comparable_outputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine import memory
@@ -119,8 +119,10 @@ class Verification:
         if result.fidelity is not None and not isinstance(model, str) and self.threads is not None:
             feeds = partial(noise_inputs, samples=1, seed=self.seed, view=self.view)
             latency = latency_of_two((self.original, self.before), (model, self.view), feeds, threads=self.threads)
-        more = (_slower(latency),) if latency is not None and latency.is_slower else ()
-        return replace(result, notes=(*notes, *result.notes, *more), latency=latency)
+        notes += result.notes
+        if latency is not None and latency.is_slower:
+            notes += (f"the folded model is slower than its input by {latency.ratio - 1:.0%}: {latency}",)
+        return replace(result, notes=notes, latency=latency)
 
     def _compare_original(
         self, model: onnx.ModelProto | str, folded: Session | WalkedNetwork | None
@@ -163,7 +165,11 @@ class Verification:
             folded.output_names = compared
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
-            self._require_same_kind(folded.output_names, expected, folded.run(feeds))
+            outputs = folded.run(feeds)
+            for name, a, b in zip(compared, expected, outputs, strict=True):
+                if a.ndim != b.ndim:
+                    raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
+            fidelity(compared, expected, outputs, inputs="noise")  # raises where something is no longer finite
             tell: Progress = lambda text, done, total: self.progress(f"verify, {text}", done, total)  # noqa: E731
 
             def measure(compared: HeldOut, *, writes: bool) -> FidelityReport:
@@ -182,19 +188,9 @@ class Verification:
             notes.append(f"{few}: the network is large, so the confidence interval is wider")
         return VerificationResult(report, tuple(notes), samples=samples)
 
-    def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
-        for name, a, b in zip(names, expected, got, strict=True):
-            if a.ndim != b.ndim:
-                raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
-        fidelity(names, expected, got, inputs="noise")  # raises where something is no longer finite
-
 
 def _unmeasured(why: str) -> VerificationResult:
     return VerificationResult(None, (f"fidelity was not measured: {why}",), unmeasured=why)
-
-
-def _slower(latency: LatencyRecord) -> str:
-    return f"the folded model is slower than its input by {latency.ratio - 1:.0%}: {latency}"
 
 
 def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:

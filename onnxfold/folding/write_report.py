@@ -15,8 +15,7 @@ from onnxfold._version import __version__
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.layers import Layer, layer_of
-from onnxfold.fidelity.estimate import estimate_agreement
-from onnxfold.fidelity.judged import verdict_on
+from onnxfold.fidelity.estimate import estimate_agreement, verdict_on
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folders import ModelFolder, with_changes
 from onnxfold.folding.blocks.drop_blocks import Dropped

@@ -9,8 +9,7 @@ from onnxfold.config.pixels import PixelScale
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inputs.given_inputs import UserSamples, checked_inputs, without_labels
+from onnxfold.inputs.given_inputs import UserSamples, checked_inputs, load_arrays, without_labels
 from onnxfold.inputs.images.image_folder import read_images
 from onnxfold.inputs.token_inputs import TEXT, complete_arrays
 from onnxfold.inputs.tokens.interface import TokenInterface

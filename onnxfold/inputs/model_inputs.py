@@ -20,15 +20,13 @@ from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
-from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
-from onnxfold.inputs.inversion.settings import InversionSettings
+from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
 from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN, SampleKind
-from onnxfold.inputs.token_inputs import TokenSource
+from onnxfold.inputs.token_inputs import TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import planned_beside
-from onnxfold.inputs.tokens.token_text import TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.moments import NO_DOUBT
@@ -330,7 +328,7 @@ def with_own_text(
     plan = planned_beside(texts.view, texts.interface, ids.shape)
     if plan is None:
         return user_inputs
-    text = texts.writer(texts.tokenizer_of()[0]).text(plan, requested, cache=cache, progress=progress)
+    text = texts.writer(texts.found_tokenizer[0]).text(plan, requested, cache=cache, progress=progress)
     if text.kind != WRITTEN:
         return user_inputs
     batches = spread(user_inputs.batches, texts.batches(text.ids))

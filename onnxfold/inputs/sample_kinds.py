@@ -13,34 +13,16 @@ DOUBT_OF_TEXT = Doubt(0.5)
 
 @dataclass(frozen=True)
 class SampleKind:
-    """A row of :data:`SAMPLE_KINDS`.
+    """A row of :data:`SAMPLE_KINDS`."""
 
-    Parameters
-    ----------
-    is_data : bool
-        Whether they are a user's samples.
-    is_drawn : bool
-        Whether there are more at no cost: another seed gives others.
-    are_tokens : bool
-        Whether ids were made, with or without a model.
-    are_words_alone : bool
-        Whether ids are drawn one by one, so that no word has to do with another.
-    has_data_statistics : bool
-        Whether BatchNormalizations see about the same statistics as in training.
-    doubt : Doubt
-        How far the covariances of activations may differ from those on data, as measured on networks whose data there
-        are.
-    doubted_from : int
-        The pixels a side from which images are doubted: smaller ones go without.
-    """
-
-    is_data: bool = False
-    is_drawn: bool = False
-    are_tokens: bool = False
-    are_words_alone: bool = False
-    has_data_statistics: bool = False
+    is_data: bool = False  # whether they are a user's samples
+    is_drawn: bool = False  # whether there are more at no cost: another seed gives others
+    are_tokens: bool = False  # whether ids were made, with or without a model
+    are_words_alone: bool = False  # whether ids are drawn one by one, so that no word has to do with another
+    has_data_statistics: bool = False  # whether BatchNormalizations see about the same statistics as in training
+    #: How far covariances of activations may differ from those on data, as measured on networks whose data there are.
     doubt: Doubt = NO_DOUBT
-    doubted_from: int = 0
+    doubted_from: int = 0  # the pixels a side from which images are doubted: smaller ones go without
 
 
 #: With the doubt of large dead leaves, the errors that are predicted for layers of an ImageNet network are those on

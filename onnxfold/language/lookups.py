@@ -1,8 +1,7 @@
-"""Tables that ids are looked up in: which rows ids find, where they are counted from another first one."""
+"""Operators of language models: norms, sums, attention; tables that ids are looked up in, and which rows ids find."""
 
 from collections.abc import Callable
 from functools import reduce
-from types import MappingProxyType
 
 import numpy as np
 from onnx import NodeProto, TensorProto
@@ -11,10 +10,26 @@ from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 
+MICROSOFT = "com.microsoft"
+#: Operators that norm every row of the last axis by itself.
+NORMS = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+#: Norms of onnxruntime that add their first two inputs: the operator that norms a single tensor, with the places of its
+#: other inputs, and the input that is added, too.
+SUM_AND_NORM = {
+    "SkipSimplifiedLayerNormalization": ("SimplifiedLayerNormalization", (2,), 3),
+    "SkipLayerNormalization": ("LayerNormalization", (2, 3), 4),
+}
+#: The output of these that holds the sum.
+SUM = 3
+#: Operators of attention that read queries first, and the input that is a cache of keys.
+CACHED_KEYS = {
+    ("GroupQueryAttention", MICROSOFT): 3, ("MultiHeadAttention", MICROSOFT): 6,
+    ("Attention", ""): 4, ("Attention", "ai.onnx"): 4,
+}  # fmt: skip
+
+
 #: Operators that count ids from another first id, or keep them inside of a table.
-COUNTS: MappingProxyType[str, Callable[[Array, Array], Array]] = MappingProxyType(
-    {"Max": np.maximum, "Min": np.minimum, "Sub": np.subtract}
-)
+COUNTS: dict[str, Callable[[Array, Array], Array]] = {"Max": np.maximum, "Min": np.minimum, "Sub": np.subtract}
 _MATRIX = 2
 
 
@@ -36,7 +51,7 @@ def has_known_type(view: GraphView, index: str) -> bool:
     return view.elem_type(index) in (TensorProto.INT32, TensorProto.INT64)
 
 
-def rows_of_ids(view: GraphView, index: str, count: int, ids: str = "") -> Array:
+def rows_of_ids(view: GraphView, index: str, count: int) -> Array:
     """Return the rows of the ids 0, 1, ..., shape (count,); empty where an index does not follow from ids alone."""
     every, leaves = np.arange(count), set[str]()
 
@@ -44,13 +59,13 @@ def rows_of_ids(view: GraphView, index: str, count: int, ids: str = "") -> Array
         if view.is_weight(name) and view.weight_size(name) == 1:
             return view.weight(name).reshape(())
         node = view.producer(name)
-        if name == ids or node is None or node.op_type not in COUNTS or node.domain not in DEFAULT_DOMAINS:
+        if node is None or node.op_type not in COUNTS or node.domain not in DEFAULT_DOMAINS:
             leaves.add(name)
             return every
         return reduce(COUNTS[node.op_type], map(value, node.input))
 
     rows = np.broadcast_to(value(index), every.shape)
-    return rows if leaves == ({ids} if ids else leaves) and len(leaves) == 1 else every[:0]
+    return rows if len(leaves) == 1 else every[:0]
 
 
 def is_part(view: GraphView, table: str) -> bool:

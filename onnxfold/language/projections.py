@@ -9,7 +9,7 @@ from onnxfold.graph.nodes import attr_int, captured_names
 from onnxfold.graph.patterns import multiplies_weight, only_reader
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.language.layouts import CACHED_KEYS, MICROSOFT, NORMS
+from onnxfold.language.lookups import CACHED_KEYS, MICROSOFT, NORMS
 
 #: Operators that may lie between a projection and the attention that reads it.
 _BETWEEN = frozenset({"Reshape", "Transpose", "RotaryEmbedding", *NORMS})

@@ -16,7 +16,7 @@ from onnx import NodeProto
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.language.layouts import MICROSOFT, SUM_AND_NORM
+from onnxfold.language.lookups import MICROSOFT, SUM_AND_NORM
 
 #: Operators that attention is made of, where it is not one.
 _MIXES = ("MatMul", "Softmax")

@@ -5,29 +5,17 @@ own mean before anything is multiplied, and the centred products M of two batche
 
     M = M_a + M_b + n_a n_b / (n_a + n_b) (mean_b - mean_a) (mean_b - mean_a)^T .
 
-Covariances are trusted as far as their samples go.
-
-The covariance S of few samples is short of rank: some direction has no variance on them, so a fold that gives it up
-looks free. Variances are known from few samples, how channels go together is not. S is therefore shrunk,
+Covariances are trusted as far as their samples go; docs/mathematics.md says why. S is shrunk,
 
     C = (1 - a) S + a T,      T_ij = sqrt(v_i v_j) for exact duplicates i and j, 0 for others,      (1)
+    a = E||S - E S||^2 / ||S||^2      off the diagonal,
 
-by the intensity that minimises the expected squared error of C,
+and the variance of S is measured between two halves of the samples, A and B, as ||S_A - S_B||^2 / 4: positions of one
+image are no independent samples, images are. What is generated has another covariance than data, however many samples
+there are; the part of S that this makes doubtful is stated with the inputs (:class:`Doubt`). Where the variances are
+doubtful, too, v_i = trace(S) / n for all of them, else S_ii.
 
-    a = E||S - E S||^2 / ||S||^2      off the diagonal.                                             (2)
-
-The numerator is the variance of S. It is measured between two halves of the samples, A and B, as ||S_A - S_B||^2 / 4:
-positions of one image are no independent samples, images are. Exact duplicates stay duplicates in C, whatever was seen
-of them, so they stay free.
-
-What is generated has another covariance than data, however many samples there are; the part of S that this makes
-doubtful is stated with the inputs (:class:`Doubt`). Where the variances are doubtful, too, v_i = trace(S) / n for all
-of them, else S_ii.
-
-References
-----------
-Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
-
+References: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979;
 Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004.
 """
 
@@ -56,7 +44,7 @@ class SecondMoments:
         self._pair = pair
         self._products = pair(self.mean_x, self.mean_y)
 
-    def add(self, count: int, x: "Centre", y: "Centre", products: Array) -> None:
+    def put(self, count: int, x: "Centre", y: "Centre", products: Array) -> None:
         """Add a batch of so many samples: the centres of x and y, and the sums of the products of what they left."""
         # Of wide layers, one matrix more is one too many: what is computed goes where the last one was.
         batch = self._pair(x.rest, y.rest)
@@ -132,7 +120,7 @@ class ChannelMoments:
                 others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
                 rest, centre = remove_mean(np.asarray(values, working_type(values)), others)
                 squares = np.square(rest, out=rest).sum(axis=others, dtype=np.float64)
-                moments.add(values.size // width, centre, centre, squares)
+                moments.put(values.size // width, centre, centre, squares)
         self.mean: Matrix = moments.mean_x
         self.variance: Matrix = np.maximum(moments.covariance, 0.0)
 
@@ -154,7 +142,7 @@ class ChannelCorrelations:
             (self._xx, (a, of_a), (a, of_a)),
             (self._yy, (b, of_b), (b, of_b)),
         ):
-            moments.add(len(left), of_left, of_right, (left * right).sum(axis=0, dtype=np.float64))
+            moments.put(len(left), of_left, of_right, (left * right).sum(axis=0, dtype=np.float64))
 
     @property
     def correlations(self) -> Matrix:
@@ -171,11 +159,15 @@ class SplitMoments:
     Neighbours of a batch are in one half as far as possible: positions of one image depend on each other.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, batches: Iterable[Samples], n: int) -> None:
         self._halves = tuple(SecondMoments(n, n, np.multiply.outer) for _ in range(2))
         self._waiting: tuple[list[Samples], list[Samples]] = ([], [])
+        for samples in batches:
+            self._take(samples)
+        for half in range(2):
+            self._add(half)
 
-    def take(self, samples: Samples) -> None:
+    def _take(self, samples: Samples) -> None:
         """Add a batch of shape (S, n); of small ones several are multiplied together."""
         counts = [
             half.count + sum(map(len, waiting)) for half, waiting in zip(self._halves, self._waiting, strict=True)
@@ -189,17 +181,12 @@ class SplitMoments:
                     self._add(half)
                 self._waiting[half].append(chunk.copy())  # the batch itself may go
 
-    def finish(self) -> None:
-        """Add what waits."""
-        for half in range(2):
-            self._add(half)
-
     def _add(self, half: int) -> None:
         waiting = self._waiting[half]
         if waiting:
             rest, centre = remove_mean(waiting[0] if len(waiting) == 1 else np.concatenate(waiting))
             waiting.clear()
-            self._halves[half].add(len(rest), centre, centre, rest.T @ rest)
+            self._halves[half].put(len(rest), centre, centre, rest.T @ rest)
 
     def noise(self) -> float:
         """Return the variance of the covariance of all samples, summed over pairs of channels.
@@ -225,11 +212,11 @@ class SplitMoments:
         return whole
 
 
-class CrossMoments:
+class CrossMoments(SecondMoments):
     """Covariances of samples (x, y)."""
 
     def __init__(self, n: int, k: int) -> None:
-        self._xy = SecondMoments(n, k, np.multiply.outer)
+        super().__init__(n, k, np.multiply.outer)
         self._yy = SecondMoments(k, k, np.multiply.outer)
 
     def add(self, x: Samples, y: Samples) -> None:
@@ -237,33 +224,18 @@ class CrossMoments:
         for start in range(0, len(x), _CHUNK):
             a, of_x = remove_mean(x[start : start + _CHUNK])
             b, of_y = remove_mean(y[start : start + _CHUNK])
-            self._xy.add(len(a), of_x, of_y, a.T @ b)
-            self._yy.add(len(b), of_y, of_y, b.T @ b)
-
-    @property
-    def count(self) -> int:
-        """Number of samples."""
-        return self._yy.count
+            self.put(len(a), of_x, of_y, a.T @ b)
+            self._yy.put(len(b), of_y, of_y, b.T @ b)
 
     @property
     def cross(self) -> Matrix:
         """Covariance of x and y, shape (n, k)."""
-        return self._xy.covariance
+        return self.covariance
 
     @property
     def gram(self) -> Matrix:
         """Covariance of y, shape (k, k)."""
         return self._yy.covariance
-
-    @property
-    def mean_x(self) -> Matrix:
-        """Mean of x, shape (n,)."""
-        return self._xy.mean_x
-
-    @property
-    def mean_y(self) -> Matrix:
-        """Mean of y, shape (k,)."""
-        return self._yy.mean_y
 
 
 Classes = npt.NDArray[np.integer]
@@ -308,12 +280,3 @@ def shrink_covariance(
     for alike in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):
         estimate[np.ix_(alike, alike)] += shrinkage * np.sqrt(np.outer(variances[alike], variances[alike]))
     return estimate
-
-
-def split_moments(batches: Iterable[Samples], n: int) -> SplitMoments:
-    """Return the moments of samples."""
-    moments = SplitMoments(n)
-    for batch in batches:
-        moments.take(batch)
-    moments.finish()
-    return moments

@@ -1,16 +1,8 @@
-r"""Observation of a network on inputs: the second moments of what its consumers read.
-
-For a consumer with weight W that reads n channels x, a fold that reconstructs x by x^ costs
-
-    E||W (x - x^)||^2 = trace(G E[(x - x^)(x - x^)^T]),    G = W^T W  (summed over taps),
-
-so the covariance C of x and the Gram matrix G say all that a linear estimate of the cost needs.
+"""Observation of a network on inputs: the second moments of what its consumers read, see docs/mathematics.md.
 
 **Matched BatchNormalization.** Inputs that only look like data have other statistics than the data had. The
 network is then run with the statistics of these inputs in every BatchNormalization: what leaves a
 normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
-
-Moments of what a consumer reads, and sizes of what it weights it by, place by place.
 
 A channel may lie on several places of an axis (the dimensions of a head, the positions of a Flatten). Covariances take
 all of them together; scores of channels that come from the pruning of single weights do not.
@@ -32,25 +24,18 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
+from onnxfold.statistics import samples
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.moments import (
     NO_DOUBT,
     ChannelMoments,
     Classes,
     Doubt,
+    SplitMoments,
     intensity,
     shrink_covariance,
-    split_moments,
 )
-from onnxfold.statistics.samples import (
-    Batch,
-    Samples,
-    length_factors,
-    row_parts,
-    stride_for,
-    unit_samples,
-    weighted_batches,
-)
+from onnxfold.statistics.samples import row_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,20 +236,18 @@ def _covariance(
 ) -> tuple[Matrix, float]:
     """Return the covariance of an activation, about zero if no bias takes its mean, and its shrinkage."""
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
-    stride = stride_for(batches, len(positions), MAX_SAMPLES)
+    stride = samples.stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
     memory.require(6 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
 
-    def samples() -> Iterator[Samples]:
-        return (unit_samples(values, channels.axis, positions, stride) for values in batches)
+    def read() -> Iterator[samples.Samples]:
+        return (samples.unit_samples(values, channels.axis, positions, stride) for values in batches)
 
-    def with_factors() -> Iterator[Batch]:
-        return (((batch,), length_factors(batch)) for batch in samples())
+    def with_factors() -> Iterator[samples.Batch]:
+        return (((batch,), samples.length_factors(batch)) for batch in read())
 
-    batches_read = (
-        (batch for (batch,) in weighted_batches(with_factors, centre=has_bias)) if rules.by_length else samples()
-    )
-    moments = split_moments(batches_read, n)
+    weighted = (batch for (batch,) in samples.weighted_batches(with_factors, centre=has_bias))
+    moments = SplitMoments(weighted if rules.by_length else read(), n)
     noise = moments.noise()
     whole = moments.join()
     covariance = whole.covariance_in_place()

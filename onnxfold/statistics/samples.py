@@ -6,9 +6,7 @@ squares over positions these are nearly all that counts. What a layer adds to th
 though, which divides every position by its length. So a position x counts by 1 / |x|: a share of the sum that grows
 with its length, not with the square. Without any share, the long ones, which all later words attend to, would be lost.
 
-References
-----------
-Sun et al., "Massive Activations in Large Language Models", arXiv 2402.17762.
+Reference: Sun et al., "Massive Activations in Large Language Models", arXiv 2402.17762.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

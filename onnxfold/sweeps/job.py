@@ -26,7 +26,7 @@ from onnxfold.folders import model_file
 from onnxfold.folding.inputs.choose_inputs import require_given
 from onnxfold.folding.methods import find_method
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.arrays import require_samples
+from onnxfold.inputs.given_inputs import require_samples
 from onnxfold.sweeps.content import Content, content_of
 from onnxfold.sweeps.row import hash_of, key_of
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onnxfold.errors import ClusterLostError, OnnxFoldError
 from onnxfold.folders import model_file
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.progress import NOTED, Progress, silent
 from onnxfold.sweeps import cluster

@@ -18,12 +18,8 @@ class TorchGraph:
     """A graph as a function of torch tensors.
 
     Every value is a tensor; shapes, indices and truth values are integer and boolean ones, which carry no gradient.
-    All float types of the model become `dtype`. Weights are constants.
-
-    Attributes
-    ----------
-    operations : dict of str to callable
-        The function that computes a node, by the node's first output; entries may be replaced.
+    All float types of the model become `dtype`. Weights are constants. `operations` holds the function that computes a
+    node, by the node's first output; entries may be replaced.
     """
 
     def __init__(

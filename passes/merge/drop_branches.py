@@ -8,7 +8,7 @@ from onnx import NodeProto, helper
 from onnxfold.graph.bodies import change_interface
 from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView
-from onnxfold.language.layouts import SUM, SUM_AND_NORM
+from onnxfold.language.lookups import SUM, SUM_AND_NORM
 from onnxfold.language.residual_branches import ResidualBranch
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused

@@ -14,7 +14,7 @@ from onnxfold.graph.nodes import attr_int, attr_ints, rewritten
 from onnxfold.graph.patterns import Dims, Match, Mismatch, chain, dims, only_reader
 from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
-from onnxfold.language.layouts import NORMS
+from onnxfold.language.lookups import NORMS
 from onnxfold.passes.base import Rewrite
 
 #: Size that stands for every unknown dimension.

@@ -11,14 +11,14 @@ from benchmarks import seven_billion
 from benchmarks.large_model import extrapolated
 from onnxfold.fidelity import verify
 from onnxfold.folding import open_model
-from onnxfold.inputs.tokens import token_text
+from onnxfold.inputs import token_inputs
 
 
 @pytest.mark.parametrize("method", ["fold-ls", "fold-ar"])
 def test_a_decoder_in_float16_stays_so(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With edited weights in a file, and no run of the whole network."""
     monkeypatch.setattr(open_model, "_SCRATCH_PART", 1 << 50)
-    for module in (verify, token_text):
+    for module in (verify, token_inputs):
         monkeypatch.setattr(module, "loaded_bytes", lambda view: 1 << 60)
     path = seven_billion.write_decoder(tmp_path, layers=2, scale=16)
     result = onnxfold.fold(path, method=method, sparsity=0.1, verify=False, samples=2)

@@ -15,7 +15,7 @@ from onnxfold.cli import cli
 from onnxfold.errors import BudgetError
 from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
-from onnxfold.fidelity.judged import verdict_on
+from onnxfold.fidelity.estimate import verdict_on
 from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.graph.files.load import load
 from onnxfold.report import Fidelity, FidelityReport

@@ -76,7 +76,7 @@ def test_a_full_disk_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_model_that_does_not_fit_is_run_node_by_node(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens are drawn, not written, and the result is verified on a batch of them."""
     usual = quick_fold(model, sparsity=0.2, samples=4).report
-    for module in ("fidelity.verify", "inputs.tokens.token_text"):
+    for module in ("fidelity.verify", "inputs.token_inputs"):
         monkeypatch.setattr(f"onnxfold.{module}.loaded_bytes", lambda view: 1 << 60)
     report = quick_fold(model, sparsity=0.2, samples=4).report
     assert usual.fidelity is not None

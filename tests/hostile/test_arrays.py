@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from onnxfold.errors import ConfigError, MemoryLimitError, OnnxFoldError
-from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.given_inputs import load_arrays
 from testing import models
 from tests.hostile.conftest import Command
 

@@ -12,9 +12,13 @@ torch = pytest.importorskip("torch")
 from onnxfold.errors import ConfigError, UnsupportedModelError  # noqa: E402
 from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import invert as module  # noqa: E402
-from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
+from onnxfold.inputs.inversion.deep_inversion import (  # noqa: E402
+    Inversion,
+    InversionSettings,
+    Schedule,
+    deep_inversion,
+)
 from onnxfold.inputs.inversion.invert import Clock, run_batches  # noqa: E402
-from onnxfold.inputs.inversion.settings import Schedule  # noqa: E402
 from testing.inversion import ENDLESS, of_steps  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 

@@ -17,7 +17,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
 from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.inputs.inversion import invert
-from onnxfold.inputs.inversion.settings import Schedule
+from onnxfold.inputs.inversion.deep_inversion import Schedule
 from testing.models import chain_conv
 
 Array = NDArray[Any]

@@ -21,11 +21,11 @@ from onnxfold.inputs.inversion import invert
 from onnxfold.inputs.inversion.deep_inversion import (
     Inversion,
     InversionSettings,
+    LossWeights,
     deep_inversion,
     fused_layers,
     obstacle,
 )
-from onnxfold.inputs.inversion.settings import LossWeights
 from onnxfold.torch_graph import availability
 from testing.graph_builder import GraphBuilder
 from testing.inversion import ENDLESS as SETTINGS

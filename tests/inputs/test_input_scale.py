@@ -16,8 +16,7 @@ import onnxfold
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.inputs.images.input_scale import input_scale
-from onnxfold.inputs.images.synthetic import describe_inputs, synthetic_inputs
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import describe_inputs, noise_inputs, synthetic_inputs
 from testing.inputs import model_inputs
 from testing.models import chain_conv
 

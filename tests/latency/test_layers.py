@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,16 @@ from onnxfold.cli import cli
 from onnxfold.errors import VerificationError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.profiling import Kernel
-from onnxfold.graph.run.session import Feeds, InputInfo
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inspection import inspect_model
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from testing import models
 from testing.graph_builder import GraphBuilder
 
 
-def _feeds(infos: list[InputInfo]) -> Feeds:
-    return noise_inputs(infos, samples=1, seed=0)
-
-
 def _profile(model: onnx.ModelProto) -> LatencyProfile:
-    return profile_layers(load(model), _feeds)
+    view = load(model)
+    return profile_layers(view, partial(noise_inputs, samples=1, seed=0, view=view))
 
 
 def _blocked() -> onnx.ModelProto:

@@ -19,7 +19,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report import render_html
 from onnxfold.html_report.numbers import size_cells
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.report import LatencyRecord, milliseconds
 from testing import models
@@ -90,7 +90,7 @@ def test_the_clock_is_asked_for_nothing_else() -> None:
     view = load(model)
 
     def sample(infos: list[InputInfo]) -> dict[str, np.ndarray]:
-        return noise_inputs(infos, samples=1, seed=0)
+        return noise_inputs(infos, samples=1, seed=0, view=view)
 
     def tick() -> float:
         clock.now += 1.0

@@ -12,8 +12,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import is_quantized
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.token_inputs import TokenSource
-from onnxfold.inputs.tokens.feeds import token_feeds
-from onnxfold.inputs.tokens.interface import TokenInput, token_interface
+from onnxfold.inputs.tokens.interface import TokenInput, token_feeds, token_interface
 from onnxfold.quantize.quantize import quantize_int8
 from testing.genai_models import genai_decoder
 from testing.graph_builder import GraphBuilder

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnxfold.channels import find_groups
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.graph.files.load import load
-from onnxfold.statistics.moments import Doubt, intensity, shrink_covariance, split_moments
+from onnxfold.statistics.moments import Doubt, SplitMoments, intensity, shrink_covariance
 from onnxfold.statistics.observe import ConsumerMoments, FitRules, Observing, observe
 from testing.models import chain_conv, random_input
 
@@ -26,7 +26,7 @@ def _samples(count: int, n: int = 48, batches: int = 2) -> list[Array]:
 
 def _moments(parts: list[Array], doubt: float = 0.0) -> ConsumerMoments:
     n = parts[0].shape[1]
-    moments = split_moments(parts, n)
+    moments = SplitMoments(parts, n)
     noise, whole = moments.noise(), moments.join()
     covariance = whole.covariance
     about = Doubt(doubt, of_variances=doubt > 0.0)
@@ -51,7 +51,7 @@ def test_ample_samples_are_left_alone() -> None:
 
 def test_halves_make_up_the_covariance() -> None:
     parts = _samples(999, 5, 4)
-    whole = split_moments(parts, 5).join()
+    whole = SplitMoments(parts, 5).join()
     assert whole.count == 999
     np.testing.assert_allclose(whole.covariance, np.cov(np.concatenate(parts).T, bias=True), atol=1e-6)
 

@@ -2,7 +2,7 @@
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext, Result, channel_rule
 from onnxfold.channels.declarations import Axis, BatchNorm, Role
-from onnxfold.language.layouts import MICROSOFT, NORMS, SUM, SUM_AND_NORM
+from onnxfold.language.lookups import MICROSOFT, NORMS, SUM, SUM_AND_NORM
 
 _OVER_CHANNELS = (
     "its mean and variance are taken over these channels, and merging channels changes their weight in them"

@@ -27,7 +27,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_outputs, layers_left, renumber_caches
 from onnxfold.inputs.tokens.interface import Purpose, token_interface
-from onnxfold.language.layouts import SUM_AND_NORM
+from onnxfold.language.lookups import SUM_AND_NORM
 from onnxfold.language.residual_branches import ResidualBlock, ResidualBranch, residual_blocks, residual_branches
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches

@@ -18,8 +18,14 @@ from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import require_file, require_samples
-from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos, select_samples
+from onnxfold.inputs.given_inputs import (
+    LABELS,
+    checked_labels,
+    input_infos,
+    require_file,
+    require_samples,
+    select_samples,
+)
 from onnxfold.inputs.given_samples import UserSources, given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs

@@ -16,7 +16,7 @@ from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.join import BlocksToGroups, JoinedGraph, join, open_networks
 from onnxfold.passes.join.structure import Match, SourceNetwork

@@ -15,7 +15,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import TokenAnswers
-from onnxfold.language.layouts import SUM_AND_NORM
+from onnxfold.language.lookups import SUM_AND_NORM
 from onnxfold.language.residual_branches import ResidualBlock
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches

@@ -18,7 +18,7 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.latency.micro_models import LayerShape, Measure, Sample, measure_shape, pairs_of
 from onnxfold.latency.table import LatencyTable, samples_of

@@ -21,7 +21,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.interleaved import Timing, clock_for, open_timed, runs_of, time_interleaved
 from onnxfold.latency.table import LatencyTable
 from onnxfold.progress import silent

@@ -9,11 +9,9 @@ allocated, and what one takes is known from its header before it is decoded.
 
 import os
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +22,6 @@ from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.given_inputs import UserSamples
 from onnxfold.machine import memory
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 #: Endings of the files that are read, in any case.
 ENDINGS = (".jpg", ".jpeg", ".png")
@@ -63,7 +58,11 @@ def read_images(
     batch = fixed_batch([info.shape]) or 1
     count = min(most, len(paths))
     count -= count % batch if count > batch else 0
-    pixels = _empty(folder, count, layout, np.dtype(np.uint8 if _keeps_pixels(scale) else np.float32))
+    dtype = np.dtype(np.uint8 if _keeps_pixels(scale) else np.float32)
+    shape = (count, *(d or 0 for d in info.shape[1:]))
+    needed = memory.array_bytes(shape, dtype.itemsize)
+    memory.require(needed, f"{count} images of '{folder}'", "give fewer --samples, or more with --max-memory")
+    pixels = np.empty(shape, dtype)
     read, unread, first = 0, 0, ""
     for path in (paths[i * len(paths) // count] for i in range(count)):
         try:
@@ -89,28 +88,15 @@ def read_images(
 
 def image_files(folder: Path) -> list[Path]:
     """Return the images of a folder and of those in it, sorted."""
-    paths = sorted(_walk(folder))
-    if not paths:
-        raise ConfigError(f"'{folder}' holds no {', '.join(ENDINGS)} files: give the folder of the images")
-    return paths
 
-
-def _empty(folder: Path, count: int, layout: _Layout, dtype: np.dtype[Any]) -> Array:
-    sizes = (layout.height, layout.width)
-    shape = (count, *sizes, layout.channels) if layout.is_last else (count, layout.channels, *sizes)
-    needed = memory.array_bytes(shape, dtype.itemsize)
-    memory.require(needed, f"{count} images of '{folder}'", "give fewer --samples, or more with --max-memory")
-    return np.empty(shape, dtype)
-
-
-def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise ConfigError(f"'{error.filename or folder}' cannot be read: {error.strerror or error}")
 
-    for place, _, names in os.walk(folder, onerror=refuse):
-        for name in names:
-            if name.lower().endswith(ENDINGS) and not name.startswith("."):
-                yield Path(place, name)
+    names = ((place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+    paths = sorted(Path(*file) for file in names if file[1].lower().endswith(ENDINGS) and not file[1].startswith("."))
+    if not paths:
+        raise ConfigError(f"'{folder}' holds no {', '.join(ENDINGS)} files: give the folder of the images")
+    return paths
 
 
 def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, _Layout]:
@@ -160,19 +146,14 @@ def _centre(path: Path, layout: _Layout) -> npt.NDArray[np.uint8]:
             memory.require(image.width * image.height * 8, "decoding it")  # as it is, and converted
             if image.mode.startswith(("I", "F")):
                 raise ValueError("16 bits a channel: save it with 8")
-            fitted = _fit_image(image.convert(_MODES[layout.channels]), layout.height, layout.width)
+            fitted = image.convert(_MODES[layout.channels])
+    size = layout.width, layout.height
+    if fitted.size != size:
+        part = _CENTRE * min(fitted.width / layout.width, fitted.height / layout.height)
+        left, top = (fitted.width - part * layout.width) / 2, (fitted.height - part * layout.height) / 2
+        box = (left, top, fitted.width - left, fitted.height - top)
+        fitted = fitted.resize(size, Image.Resampling.BICUBIC, box=box)
     return np.asarray(fitted, np.uint8).reshape(layout.height, layout.width, layout.channels)
-
-
-def _fit_image(image: "Image", height: int, width: int) -> "Image":
-    """Return the centre of an image at a size."""
-    from PIL.Image import Resampling
-
-    if image.size == (width, height):
-        return image
-    part = _CENTRE * min(image.width / width, image.height / height)
-    left, top = (image.width - part * width) / 2, (image.height - part * height) / 2
-    return image.resize((width, height), Resampling.BICUBIC, box=(left, top, image.width - left, image.height - top))
 
 
 def _keeps_pixels(scale: PixelScale | None) -> bool:

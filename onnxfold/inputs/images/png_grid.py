@@ -49,9 +49,8 @@ def png_grid(images: Array, *, columns: int | None = None, border: int = 1) -> b
 def _pixels(images: Array) -> npt.NDArray[np.uint8]:
     """Return images with channels last (1 or 3) as bytes."""
     if images.ndim != 4 or not images.size:
-        raise ConfigError(
-            f"an array of the shape {list(images.shape)} holds no images: give samples, channels and sizes"
-        )
+        shape = list(images.shape)
+        raise ConfigError(f"an array of the shape {shape} holds no images: give samples, channels and sizes")
     values = images.astype(np.float64)
     if not (values.shape[1] not in (1, 3, 4) and values.shape[3] in (1, 3, 4)):
         values = values.transpose(0, 2, 3, 1)
@@ -63,12 +62,11 @@ def _pixels(images: Array) -> npt.NDArray[np.uint8]:
 
 
 def _png(grid: npt.NDArray[np.uint8]) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
     height, width, channels = grid.shape
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR if channels == 3 else _GREY, 0, 0, 0)
     rows = np.concatenate([np.zeros((height, 1), np.uint8), grid.reshape(height, -1)], axis=1)
-    parts = {b"IHDR": header, b"IDAT": zlib.compress(rows.tobytes(), 9), b"IEND": b""}
-    return _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in parts.items())
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    pixels = zlib.compress(rows.tobytes(), 9)
+    return _SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")

@@ -1,5 +1,6 @@
-"""Procedural inputs that resemble data, made without data and gradients."""
+"""Procedural inputs that resemble data, made without data and gradients, and noise of the right type and shape."""
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -7,16 +8,15 @@ import numpy.typing as npt
 from onnx import helper
 
 from onnxfold.budget.costs.running import forward_cost
-from onnxfold.graph.run.session import fixed_batch
+from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.dead_leaves import dead_leaves
-from onnxfold.inputs.images.input_scale import input_scale
-from onnxfold.inputs.noise import require_input, scale_values
+from onnxfold.inputs.images.input_scale import InputScale, input_scale
 from onnxfold.inputs.sample_kinds import LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
-from onnxfold.inputs.tokens.feeds import whole_feeds
-from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface, token_interface
+from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface, token_interface, whole_feeds
+from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
@@ -64,6 +64,34 @@ def synthetic_inputs(
     return batches
 
 
+def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: GraphView) -> dict[str, Array]:
+    """Return standard normal floats, and zeros and ones for integers; of a language model, what fits together.
+
+    Images that the graph normalises by itself are normal behind that.
+    """
+    random = np.random.default_rng(seed)
+
+    def values(info: InputInfo | TokenInput, shape: tuple[int, ...]) -> Array:
+        _require_input(info.name, shape)
+        scale = input_scale(view, info.name)
+        if scale is not None:
+            return _scaled(random.standard_normal(shape), scale, info.dtype)
+        is_float = info.dtype.kind == "f"
+        return (random.standard_normal(shape) if is_float else random.integers(0, 2, shape)).astype(info.dtype)
+
+    interface = token_interface(view)
+    if interface is not None:
+        interface = interface.with_session_types(inputs)
+        size = interface.fixed_batch or samples, interface.length(FREE_DIMENSION)
+        return whole_feeds(interface, random.integers(0, interface.vocabulary, size), values)
+    feeds: dict[str, Array] = {}
+    for info in inputs:
+        shape: Sequence[int | None] = view.input_shapes.get(info.name) or info.shape
+        sizes = (d if d is not None else FREE_DIMENSION if axis else samples for axis, d in enumerate(shape))
+        feeds[info.name] = values(info, tuple(sizes))
+    return feeds
+
+
 def sample_cost(view: GraphView) -> float:
     """Return the cost of a run of one sample, at the sizes that free dimensions get; 0 where it is not known."""
     shapes = {name: view.shape(name) for name in view.input_names}
@@ -109,17 +137,28 @@ def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
 
 def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = LEAVES) -> Array:
     """Return values of one input, by its type and rank."""
-    require_input(name, shape)
+    _require_input(name, shape)
     dtype = _dtype(view, name)
     scale = input_scale(view, name)
     if scale is not None:
-        return scale_values(_standard(shape, seed, kind), scale, dtype)
+        return _scaled(_standard(shape, seed, kind), scale, dtype)
     random = np.random.default_rng(seed)
     if dtype.kind in "iu":
         return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
     return _standard(shape, seed, kind).astype(dtype)
+
+
+def _scaled(standard: Array, scale: InputScale, dtype: np.dtype[np.generic]) -> Array:
+    """Return values of an input in its type, for standardised numbers."""
+    values = scale.values(standard)
+    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+
+
+def _require_input(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse an input that does not fit into the memory limit; random numbers are drawn in 8 bytes."""
+    memory.require(memory.array_bytes(shape, 8), f"input '{name}' of the shape {list(shape)}")
 
 
 def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:

@@ -15,7 +15,7 @@ from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms, Schedule
+from onnxfold.inputs.inversion.deep_inversion import InversionSettings, LossTerms, Schedule
 from onnxfold.torch_graph.executor import TorchGraph
 from onnxfold.torch_graph.registry import Operation
 

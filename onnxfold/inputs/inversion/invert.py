@@ -16,9 +16,17 @@ from torch import Tensor
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.inversion.deep_inversion import class_scores, fused_layers, normalizations, optimised_inputs
+from onnxfold.inputs.inversion.deep_inversion import (
+    Inversion,
+    InversionSettings,
+    LossTerms,
+    Schedule,
+    class_scores,
+    fused_layers,
+    normalizations,
+    optimised_inputs,
+)
 from onnxfold.inputs.inversion.descent import Descent, InversionObjective
-from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms, Schedule
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
 from onnxfold.progress import Progress

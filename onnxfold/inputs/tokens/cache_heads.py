@@ -10,8 +10,7 @@ from functools import partial
 
 from onnxfold.channels.declarations import Axis, Tie
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.feeds import fixed_past
-from onnxfold.inputs.tokens.interface import Purpose, token_interface
+from onnxfold.inputs.tokens.interface import Purpose, fixed_past, token_interface
 
 #: Words in the names of outputs that continue caches.
 _CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
@@ -99,7 +98,12 @@ def renumber_caches(caches: Sequence[str], removed: Collection[str]) -> dict[str
     place, layers = _layers(caches)
     stay = [(name, layer) for name, layer in zip(caches, layers, strict=False) if name not in removed]
     numbers = dict(zip(sorted({layer for _, layer in stay}), sorted(set(layers)), strict=False))
-    return {name: _with_number(name, place, numbers[layer]) for name, layer in stay if numbers[layer] != layer}
+    digits = {name: list(_NUMBER.finditer(name))[place] for name, _ in stay}
+    return {
+        name: f"{name[: digits[name].start()]}{numbers[layer]}{name[digits[name].end() :]}"
+        for name, layer in stay
+        if numbers[layer] != layer
+    }
 
 
 def _layers(caches: Sequence[str]) -> tuple[int, list[int]]:
@@ -110,8 +114,3 @@ def _layers(caches: Sequence[str]) -> tuple[int, list[int]]:
     columns = [list(column) for column in zip(*numbers, strict=True)]
     place = max(range(len(columns)), key=lambda i: len(set(columns[i])))
     return place, columns[place]
-
-
-def _with_number(name: str, place: int, number: int) -> str:
-    match = list(_NUMBER.finditer(name))[place]
-    return f"{name[: match.start()]}{number}{name[match.end() :]}"

@@ -42,14 +42,21 @@ class LookUp:
 def look_up(view: GraphView, ids: str) -> LookUp:
     """Return the limits of the tables in which a model looks up its ids and positions."""
     nodes = list(_all_nodes(view.graph))
-    tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
-    parts = _parts(view, nodes, ids)
+    same = {ids} - {""}  # tensors that hold the ids
+    for node in nodes:  # in topological order
+        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
+            same.update(node.output)
+    readers = [node for node in nodes if node.op_type in _TABLES and _index(node) in same]
+    tables = [_table(view, node, 1) for node in readers]
+    parts = _parts(view, nodes, same)
     shapes = [shape for shape in tables if shape] or _joint_shape(view, parts)
     if not shapes:
         return LookUp()
     words = min(shape[0] for shape in shapes)
-    widths = {shapes[0][-1], *_products(view, nodes, ids)}
-    limits = [_table(view, node, 2) for node in _readers(nodes, ids)]
+    # Products widen the rows of tables of words that are narrower than what reads them.
+    products = (reader for node in readers for reader in view.consumers(node.output[0]))
+    widths = {shapes[0][-1], *(view.weights[n.input[1]].shape[-1] for n in products if multiplies_weight(view, n))}
+    limits = [_table(view, node, 2) for node in readers]
     others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]) and n.input[0] not in parts)
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
     rows = [s[0] for s in limits if len(s) == 2 and s[1] in widths and s not in shapes and s[0] > _OFFSET]
@@ -65,29 +72,20 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
             yield from _all_nodes(body)
 
 
-def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
-    """Return the nodes that look ids up."""
-    same, readers = {ids} - {""}, []
-    for node in nodes:  # in topological order
-        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
-            same.update(node.output)
-        elif node.op_type in _TABLES:
-            index = _TABLES[node.op_type][0]
-            if len(node.input) > index and node.input[index] in same:
-                readers.append(node)
-    return readers
+def _index(node: NodeProto) -> str:
+    """Return what a node of a table looks up."""
+    at = _TABLES[node.op_type][0]
+    return node.input[at] if at < len(node.input) else ""
 
 
-def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _parts(view: GraphView, nodes: list[NodeProto], same: set[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the tables that ids are looked up in as counted from a first one, with index and shape, rows first.
 
     A table whose rare rows are tables of their own is several of them, see :mod:`passes.seams`.
     """
-    same, places, parts = {ids} - {""}, set[str](), dict[str, tuple[str, tuple[int, ...]]]()
-    for node in nodes:  # in topological order
-        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
-            same.update(node.output)
-        elif node.op_type in COUNTS and not (same | places).isdisjoint(node.input):
+    places, parts = set[str](), dict[str, tuple[str, tuple[int, ...]]]()
+    for node in nodes:
+        if node.op_type in COUNTS and not (same | places).isdisjoint(node.input):
             places.update(node.output)
         elif node.op_type == "Gather" and node.input[1] in places:
             parts[node.input[0]] = node.input[1], _table(view, node, 1)
@@ -101,14 +99,6 @@ def _joint_shape(view: GraphView, parts: dict[str, tuple[str, tuple[int, ...]]])
     most = sum(shape[0] for _, shape in parts.values())
     known = (known_ids(rows_of_ids(view, index, most), shape[0]) for index, shape in parts.values())
     return [(min(most, *known), max(shape[-1] for _, shape in parts.values()))]
-
-
-def _products(view: GraphView, nodes: list[NodeProto], ids: str) -> Iterator[int]:
-    """Yield how wide products make the rows of tables of words that are narrower than what reads them."""
-    for node in _readers(nodes, ids):
-        for reader in view.consumers(node.output[0]):
-            if multiplies_weight(view, reader):
-                yield view.weights[reader.input[1]].shape[-1]
 
 
 def _table(view: GraphView, node: NodeProto, which: int) -> tuple[int, ...]:

@@ -1,24 +1,25 @@
-"""Parts that the inputs of a language model play, recognised by name and by type.
+"""Parts that the inputs of a language model play, recognised by name and by type, and consistent values of all of them.
 
 Ids, masks, positions, types, caches and lengths belong together: a mask is as long as cache and ids, positions go on
-where the cache ends. Here it is found out which input is what; :mod:`onnxfold.inputs.tokens.feeds` makes consistent
-values of it.
+where the cache ends.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
+from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import attr_int
 from onnxfold.graph.run.session import InputInfo
-from onnxfold.graph.tensors import Shape
+from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.tokens.embedding import LookUp, look_up
 
 
@@ -44,15 +45,13 @@ class Purpose(Enum):
 #: Names of inputs of the encoder of a model whose decoder reads it; such inputs are as long as each other.
 ENCODER = re.compile(r"(^|[._/])(encoder|cross)", re.IGNORECASE)
 
-_IDS = re.compile(
-    r"(^|[./])((decoder_)?input_ids?|(input_|src_|text_)?(token_ids|tokens)|ids|word_ids)$", re.IGNORECASE
-)
+_IDS = r"(^|[./])((decoder_)?input_ids?|(input_|src_|text_)?(token_ids|tokens)|ids|word_ids)$"
 _INTEGERS, _FLAGS, _FLOATS = "iu", "biuf", "f"
-_CACHE = re.compile(r"past|cache|(^|[._/])kv", re.IGNORECASE)
 #: Name, kinds of element types, ranks, and what such an input is. The first row that fits counts.
 _ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Purpose], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), kinds, ranks, purpose)
     for pattern, kinds, ranks, purpose in (
+        (_IDS, _INTEGERS, (1, 2), Purpose.IDS),
         (r"use_(past|cache)", "b", (0, 1), Purpose.USES_CACHE),
         (r"logits_to_keep", _INTEGERS, (0, 1), Purpose.KEPT_LOGITS),
         (r"total_seq", _INTEGERS, (0, 1), Purpose.TOTAL_LENGTH),
@@ -63,7 +62,7 @@ _ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Purpose], ...] = tuple
         (r"position", _INTEGERS, (1, 2, 3), Purpose.POSITIONS),
         (r"mask", _FLAGS, (1, 2), Purpose.MASK),
         (r"mask", _FLAGS, (3, 4), Purpose.CAUSAL_MASK),
-        (_CACHE.pattern, "fiu", (3, 4, 5), Purpose.CACHE),
+        (r"past|cache|(^|[._/])kv", "fiu", (3, 4, 5), Purpose.CACHE),
         (r"inputs?_embed", _FLOATS, (3,), Purpose.EMBEDDED),
     )
 )
@@ -132,10 +131,15 @@ class TokenInterface:
 
     def with_session_types(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
         """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
-        known = {info.name: info for info in session_inputs}
-        return replace(
-            self, inputs=tuple(_session_input(declared, known.get(declared.name)) for declared in self.inputs)
-        )
+        known, inputs = {info.name: info for info in session_inputs}, list(self.inputs)
+        for i, declared in enumerate(inputs):
+            info = known.get(declared.name)
+            if info is not None:
+                sizes = info.shape if len(info.shape) == len(declared.shape) else declared.shape
+                pairs = zip(declared.shape, sizes, strict=True)
+                shape = tuple(old if size is None or old is None else size for old, size in pairs)
+                inputs[i] = replace(declared, dtype=info.dtype, shape=shape)
+        return replace(self, inputs=tuple(inputs))
 
     def __str__(self) -> str:
         """Return a line on the inputs that the model takes; many that are alike are counted."""
@@ -153,12 +157,10 @@ class TokenInterface:
 def token_interface(view: GraphView) -> TokenInterface | None:
     """Return the purposes of the inputs of a language model; None for any other model."""
     inputs: list[TokenInput] = []
-    for name in view.input_names:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
-        shape = view.shape(name)
-        purpose = _purpose(name, dtype, shape or ()) if shape is not None else Purpose.OTHER
-        full = cache_shape(view, name, shape or ()) if purpose is Purpose.CACHE else (shape or ())
-        inputs.append(TokenInput(name, purpose, dtype, full, bool(ENCODER.search(name))))
+    for info in input_infos(view):
+        purpose = _purpose(info)
+        shape = cache_shape(view, info.name, info.shape) if purpose is Purpose.CACHE else info.shape
+        inputs.append(TokenInput(info.name, purpose, info.dtype, shape, bool(ENCODER.search(info.name))))
     if not _has_tokens(inputs):
         inputs = _with_ids_of_table(view, inputs)
     if not _has_tokens(inputs):
@@ -167,33 +169,16 @@ def token_interface(view: GraphView) -> TokenInterface | None:
     return TokenInterface(tuple(inputs), look_up(view, ids[0] if ids else ""))
 
 
-def interface_of(infos: list[InputInfo]) -> TokenInterface | None:
-    """Return the purposes of inputs of which only names, types and shapes are known."""
-    inputs = tuple(
-        TokenInput(i.name, _purpose(i.name, i.dtype, i.shape), i.dtype, i.shape, bool(ENCODER.search(i.name)))
-        for i in infos
+def _purpose(info: InputInfo) -> Purpose:
+    fits = (
+        purpose
+        for pattern, kinds, ranks, purpose in _ROWS
+        if pattern.search(info.name) and info.dtype.kind in kinds and len(info.shape) in ranks
     )
-    return TokenInterface(inputs, LookUp()) if _has_tokens(inputs) else None
+    return next(fits, Purpose.OTHER)
 
 
-def _session_input(declared: TokenInput, info: InputInfo | None) -> TokenInput:
-    if info is None:
-        return declared
-    sizes = info.shape if len(info.shape) == len(declared.shape) else declared.shape
-    shape = tuple(old if size is None or old is None else size for old, size in zip(declared.shape, sizes, strict=True))
-    return replace(declared, dtype=info.dtype, shape=shape)
-
-
-def _purpose(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Purpose:
-    if _IDS.search(name) and dtype.kind in _INTEGERS and len(shape) in (1, 2):
-        return Purpose.IDS
-    for pattern, kinds, ranks, purpose in _ROWS:
-        if pattern.search(name) and dtype.kind in kinds and len(shape) in ranks:
-            return purpose
-    return Purpose.OTHER
-
-
-def _has_tokens(inputs: list[TokenInput] | tuple[TokenInput, ...]) -> bool:
+def _has_tokens(inputs: list[TokenInput]) -> bool:
     purposes = {info.purpose for info in inputs}
     return Purpose.IDS in purposes or (Purpose.EMBEDDED in purposes and not purposes.isdisjoint(_TELLING))
 
@@ -262,3 +247,111 @@ def _width(view: GraphView, tensor: str) -> int:
         if view.is_weight(name) and view.weights[name].shape:
             return int(view.weights[name].shape[-1])
     return _width(view, node.input[0])
+
+
+#: Positions of an encoder's result that a decoder reads.
+ENCODER_LENGTH = 64
+
+#: Makes values of a shape for an input that tokens say nothing of.
+Others = Callable[[TokenInput, tuple[int, ...]], Array]
+
+
+def token_feeds(
+    interface: TokenInterface, ids: Array, others: Others, *, real: Array | None = None, past: int = 0
+) -> dict[str, Array]:
+    """Return values of all inputs for sequences that begin behind a past."""
+    return {info.name: _value(info, ids, others, real, past) for info in interface.inputs}
+
+
+def whole_feeds(interface: TokenInterface, ids: Array, others: Others) -> dict[str, Array]:
+    """Return values of all inputs for sequences that begin with the model; caches of a fixed length are hidden."""
+    past = fixed_past(interface)
+    if not past:
+        return token_feeds(interface, ids, others)
+    real = np.concatenate([np.zeros((len(ids), past), np.int64), np.ones(ids.shape, np.int64)], axis=1)
+
+    def hidden(info: TokenInput, shape: tuple[int, ...]) -> Array:
+        is_cache = info.purpose is Purpose.CACHE and not info.is_encoders
+        return np.zeros(shape, info.dtype) if is_cache else others(info, shape)
+
+    return token_feeds(interface, ids, hidden, real=real, past=past)
+
+
+def _value(info: TokenInput, ids: Array, others: Others, real: Array | None, past: int) -> Array:
+    batch, length = ids.shape
+    if info.purpose is Purpose.IDS:
+        return ids.reshape(ids.shape if len(info.shape) == 2 else -1).astype(info.dtype)
+    if info.purpose is Purpose.MASK:
+        return _mask(info, batch, length, real, past)
+    if info.purpose is Purpose.CAUSAL_MASK:
+        return _causal_mask(info, batch, length, past)
+    if info.purpose is Purpose.POSITIONS:
+        return _positions(info, batch, length, real, past)
+    if info.purpose is Purpose.CACHE:
+        held = ENCODER_LENGTH if info.is_encoders else past  # what cross attention reads, or the past
+        shape = cache_of(info, batch, held)
+        return np.zeros(shape, info.dtype) if not held else others(info, shape)
+    if info.purpose is Purpose.TYPES:
+        return np.zeros((batch, length)[-len(info.shape) :], info.dtype)
+    counts = {
+        Purpose.USES_CACHE: past > 0, Purpose.KEPT_LOGITS: 0, Purpose.PAST_LENGTH: past, Purpose.LENGTH: length,
+        Purpose.LAST_POSITION: past + length - 1, Purpose.TOTAL_LENGTH: past + length,
+    }  # fmt: skip
+    if info.purpose in counts:
+        is_each = info.purpose in (Purpose.LAST_POSITION, Purpose.LENGTH)
+        sizes = tuple(d or (batch if is_each else 1) for d in info.shape)
+        return np.full(sizes, counts[info.purpose], info.dtype)
+    # Free dimensions are the batch, then lengths of rows, else sizes of images.
+    along = ENCODER_LENGTH if info.is_encoders or len(info.shape) > 3 else length
+    return others(info, tuple(d if d is not None else along if axis else batch for axis, d in enumerate(info.shape)))
+
+
+def cache_of(cache: TokenInput, batch: int, length: int) -> tuple[int, ...]:
+    """Return the shape of a cache that holds a number of positions."""
+    at = 1 if len(cache.shape) == 5 else 0
+    free = [axis for axis, d in enumerate(cache.shape) if d is None and axis != at]
+    if len(free) > 1:
+        dims = ", ".join("?" if d is None else str(d) for d in cache.shape)
+        raise VerificationError(
+            f"the size of the cache '{cache.name}' [{dims}] is not known: "
+            f"give --input-shapes {cache.name}:1,HEADS,0,SIZE"
+        )
+    return tuple(d if d is not None else batch if axis == at else length for axis, d in enumerate(cache.shape))
+
+
+def fixed_past(interface: TokenInterface) -> int:
+    """Return the number of positions that caches are fixed to hold; 0 where they may be empty."""
+    lengths = {
+        cache.shape[-2]
+        for cache in interface.inputs_for(Purpose.CACHE)
+        if not cache.is_encoders and None not in cache.shape[1:]
+    }
+    return lengths.pop() or 0 if len(lengths) == 1 else 0
+
+
+def _mask(info: TokenInput, batch: int, length: int, real: Array | None, past: int) -> Array:
+    along = info.shape[-1] or (ENCODER_LENGTH if info.is_encoders else past + length)
+    seen = np.ones((batch, along), info.dtype)
+    if real is not None and not info.is_encoders and real.shape == seen.shape:
+        seen = real.astype(info.dtype)
+    return seen if len(info.shape) == 2 else seen[0]
+
+
+def _causal_mask(info: TokenInput, batch: int, length: int, past: int) -> Array:
+    """Return a mask over pairs of positions: true or 0 for what is seen, false or a large negative number else."""
+    total = info.shape[-1] or past + length
+    seen = np.tri(length, total, past, dtype=bool)
+    values = (np.where(seen, 0.0, -1e4) if info.dtype.kind == "f" else seen).astype(info.dtype)
+    heads = tuple(d or 1 for d in info.shape[1:-2])
+    return np.broadcast_to(values, (info.shape[0] or batch, *heads, length, total)).copy()
+
+
+def _positions(info: TokenInput, batch: int, length: int, real: Array | None, past: int) -> Array:
+    row = np.arange(past, past + length)
+    if len(info.shape) == 1:
+        return row.astype(info.dtype)
+    rows = np.broadcast_to(row, (batch, length))
+    if real is not None:
+        rows = np.maximum(np.cumsum(real, axis=1) - 1, 0)[:, -length:]
+    leading = tuple(d or 1 for d in info.shape[:-2])  # sections of a rotary embedding, for instance
+    return np.broadcast_to(rows, (*leading, *rows.shape)).astype(info.dtype)

@@ -1,9 +1,16 @@
-"""A network that gives a score to every token of its vocabulary, run in onnxruntime."""
+"""A network that gives a score to every token of its vocabulary, run in onnxruntime, and text that it writes itself.
+
+A decoder with caches writes one token after the other. One without caches would have to read everything again for every
+token; it draws all positions at once, each with a number that stays the same, and reads what it drew: after k readings
+the first k tokens are those that it would have written one by one, and most others soon are (Jacobi decoding). A
+network with a masked-language head fills in blanks: a quarter of the positions at a time, each of them twice.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -11,8 +18,17 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
-from onnxfold.inputs.tokens.feeds import Others, fixed_past, token_feeds, whole_feeds
-from onnxfold.inputs.tokens.interface import Purpose, TokenInput, TokenInterface
+from onnxfold.inputs.tokens.interface import (
+    Others,
+    Purpose,
+    TokenInput,
+    TokenInterface,
+    cache_of,
+    fixed_past,
+    token_feeds,
+    whole_feeds,
+)
+from onnxfold.progress import Progress, silent
 
 #: Words in the names of outputs that hold states and caches.
 _NO_SCORES = re.compile(r"hidden|embed|state|pool|present|past|cache", re.IGNORECASE)
@@ -138,3 +154,164 @@ class LanguageModel:
 def _key(name: str) -> tuple[str, ...]:
     """Return the parts of a name that distinguish caches: numbers, and whether keys or values."""
     return tuple(re.findall(r"\d+|key|value|encoder|decoder", name.lower()))
+
+
+#: Tokens that are less likely than the likeliest one by this factor are not drawn.
+FLOOR = 0.02
+#: Sequences of so many tokens should not come again.
+_GRAM = 4
+
+
+def draw_tokens(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
+    """Return one token per row of scores."""
+    scaled = np.where(banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
+    scaled -= scaled.max(axis=1, keepdims=True)
+    if np.isnan(scaled).any():
+        raise VerificationError("the scores of the model are not finite")
+    chances = np.exp(scaled)
+    chances[chances < FLOOR] = 0.0
+    total = np.cumsum(chances, axis=1, dtype=np.float64)
+    tokens: Array = (total > uniform[:, None] * total[:, -1:]).argmax(axis=1)
+    return tokens
+
+
+def variety(ids: Array) -> Array:
+    """Return which part of the n-grams of every sequence are different from each other, shape (sequences,)."""
+    if ids.shape[1] <= _GRAM:
+        return np.ones(len(ids))
+    grams = np.lib.stride_tricks.sliding_window_view(ids, _GRAM, axis=1)
+    return np.array([len(np.unique(rows, axis=0)) / len(rows) for rows in grams])
+
+
+def most_varied(ids: Array, count: int) -> Array:
+    """Return so many sequences, those that repeat themselves most left out, in their order."""
+    order = np.argsort(-np.round(variety(ids), 6), kind="stable")[:count]
+    kept: Array = ids[np.sort(order)]
+    return kept
+
+
+#: Stage that the progress callback gets.
+STAGE = "write text"
+#: Of the sequences in turn: unlikely tokens make text that is nobody's, likely ones make all texts alike.
+TEMPERATURES = (0.7, 0.85, 1.0)
+#: Bytes of the caches, or the scores, of sequences that are written at a time.
+_TOGETHER = 512 << 20
+#: Parts of the positions that are blank in turn, and how often each is.
+_PARTS, _SWEEPS = 4, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Writing:
+    """The model that writes, and how tokens are drawn."""
+
+    model: LanguageModel
+    banned: Array  # which tokens are never drawn
+    seed: int
+    progress: Progress = silent
+
+
+def continue_texts(writing: Writing, texts: Array, written: Array) -> Array:
+    """Return sequences that a decoder with caches continues, shape (sequences, length)."""
+    model, (count, length) = writing.model, texts.shape
+    uniform, temperature = _numbers(count, length, writing.seed)
+    ids = texts.copy()
+    first = _first_written(written)
+    steps = length - first
+    for part in _parts(model, count, length):
+        caches: dict[str, Array] = {}
+        past, new = 0, ids[part, :first]
+        for at in range(first, length):
+            writing.progress(STAGE, part.start * steps // count + (at - first) * len(new) // count, steps)
+            scores, caches = model.step(new, caches, past)
+            past += new.shape[1]
+            tokens = draw_tokens(scores, uniform[part, at], temperature[part], writing.banned)
+            ids[part, at] = np.where(written[part, at], tokens, texts[part, at])
+            new = ids[part, at : at + 1]
+    return ids
+
+
+def reread_texts(writing: Writing, texts: Array, written: Array, readings: int) -> Array:
+    """Return sequences that a decoder without caches writes, shape (sequences, length)."""
+    model, (count, length) = writing.model, texts.shape
+    uniform, temperature = _numbers(count, length, writing.seed)
+    ids = texts.copy()
+    first = _first_written(written)
+    for reading in range(readings if first < length else 0):
+        writing.progress(STAGE, reading, readings)
+        before = ids.copy()
+        for part in _parts(model, count, length):
+            scores = model.all_scores(before[part])[:, first - 1 : -1]
+            rows, places = scores.shape[:2]
+            tokens = draw_tokens(
+                scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
+                np.repeat(temperature[part], places), writing.banned,
+            ).reshape(rows, places)  # fmt: skip
+            ids[part, first:] = np.where(written[part, first:], tokens, texts[part, first:])
+        if np.array_equal(ids, before):
+            break
+    return ids
+
+
+def fill_in(writing: Writing, starts: Array, inner: slice, blank: int) -> Array:
+    """Return sequences of tokens that a masked-language head takes for likely, shape (sequences, length)."""
+    model, banned, (count, length) = writing.model, writing.banned, starts.shape
+    places = np.arange(length)[inner]
+    random = np.random.default_rng([writing.seed, 1])
+    ids = starts.copy()
+    for sweep in range(_SWEEPS):
+        uniform, temperature = _numbers(count, length, writing.seed + sweep)
+        turn = random.permuted(np.broadcast_to(np.arange(len(places)) % _PARTS, (count, len(places))), axis=1)
+        for quarter in range(_PARTS):
+            writing.progress(STAGE, sweep * _PARTS + quarter, _SWEEPS * _PARTS)
+            hidden = np.zeros(ids.shape, bool)
+            hidden[:, places] = turn == quarter
+            shown = np.where(hidden, blank, ids)
+            for part in _parts(model, count, length):
+                rows, at = np.nonzero(hidden[part])
+                if len(rows):
+                    scores = model.all_scores(shown[part])[rows, at]
+                    ids[part][rows, at] = draw_tokens(scores, uniform[part][rows, at], temperature[part][rows], banned)
+    return ids
+
+
+def write_greedily(model: LanguageModel, banned: Array, starts: Array, length: int, progress: Progress) -> Array:
+    """Return what follows some ids where the likeliest token always comes next, shape (sequences, length)."""
+    ids, first = np.pad(starts, ((0, 0), (0, length))), starts.shape[1]
+    for part in _parts(model, *ids.shape):
+        rows, past = ids[part], 0
+        caches: dict[str, Array] = {}
+        for at in range(first, ids.shape[1]):
+            progress(STAGE, part.start * length + (at - first) * len(rows), len(ids) * length)
+            if model.caches:
+                scores, caches = model.step(rows[:, past:at], caches, past)
+                past = at
+            else:
+                scores = model.all_scores(rows if model.interface.fixed_length else rows[:, :at])[:, at - 1]
+            rows[:, at] = np.where(banned[: scores.shape[1]], -np.inf, scores).argmax(axis=1)
+    return ids[:, first:]
+
+
+def _first_written(written: Array) -> int:
+    """Return the first position that is written in any sequence; the length where none is."""
+    return int(np.append(written.any(axis=0), True).argmax())
+
+
+def _numbers(count: int, length: int, seed: int) -> tuple[Array, Array]:
+    uniform = np.random.default_rng([seed, 0]).random((count, length))
+    return uniform, np.resize(np.array(TEMPERATURES), count)
+
+
+def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:
+    """Return how many sequences are written, or read, at a time: their caches or scores fit into memory together."""
+    if model.interface.fixed_batch:
+        return model.interface.fixed_batch
+    if not model.interface.inputs_for(Purpose.CACHE):
+        return max(_TOGETHER // (8 * length * model.interface.vocabulary), 1)
+    caches = (cache_of(cache, 1, length) for cache in model.interface.inputs_for(Purpose.CACHE))
+    numbers = max(sum(prod(shape) for shape in caches), model.interface.vocabulary)
+    return max(min(_TOGETHER // (4 * numbers), count), 1)
+
+
+def _parts(model: LanguageModel, count: int, length: int) -> list[slice]:
+    size = sequences_at_once(model, length, count)
+    return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]

@@ -8,8 +8,7 @@ from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.tokens.feeds import cache_of, fixed_past
-from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface
+from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, cache_of, fixed_past, token_interface
 from onnxfold.machine import memory
 from onnxfold.report import ModelSize
 

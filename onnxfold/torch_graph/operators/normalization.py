@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import group_norm, instance_norm, layer_norm, normalize
 
+from onnxfold.torch_graph.operators.pooling import pad_spatial
 from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
-from onnxfold.torch_graph.windows import pad_spatial
 
 
 @operator("BatchNormalization")

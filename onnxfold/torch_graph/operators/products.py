@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from onnxfold.torch_graph.operators.pooling import Windows, pad_spatial
 from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
-from onnxfold.torch_graph.windows import Windows, pad_spatial
 
 _CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 _TRANSPOSE = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxfold.torch_graph.operators.pooling import pad_spatial
 from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
-from onnxfold.torch_graph.windows import pad_spatial
 
 operations({
     "Slice": lambda x, *, starts=(), ends=(), axes=(): (

@@ -9,15 +9,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.graph.files.load import load
-from onnxfold.graph.run.session import InputInfo, Session
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import synthetic_inputs
-from onnxfold.inputs.noise import noise_inputs
-from onnxfold.inputs.tokens.feeds import cache_of, token_feeds, whole_feeds
-from onnxfold.inputs.tokens.interface import Purpose, interface_of, token_interface
-from onnxfold.inputs.tokens.language_model import LanguageModel, no_others
-from onnxfold.inputs.tokens.written_text import Writing, continue_texts
+from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
+from onnxfold.inputs.tokens.interface import (
+    Purpose,
+    TokenInterface,
+    cache_of,
+    token_feeds,
+    token_interface,
+    whole_feeds,
+)
+from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, continue_texts, no_others
 from onnxfold.progress import ProgressBar
 from testing.genai_models import LONGEST, Kind, genai_decoder
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
@@ -29,8 +33,15 @@ MODELS = {
 }  # fmt: skip
 
 
-def _info(name: str, dtype: type, *shape: int | None) -> InputInfo:
-    return InputInfo(name, np.dtype(dtype), shape)
+def _info(name: str, dtype: type, *shape: int | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+
+def _interface(infos: list[onnx.ValueInfoProto]) -> TokenInterface | None:
+    """Return the purposes of inputs of a model that reads the first of them."""
+    node = helper.make_node("Cast", [infos[0].name], ["y"], to=TensorProto.FLOAT)
+    graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    return token_interface(load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -59,7 +70,7 @@ def test_parts_follow_from_name_and_type() -> None:
         _info("num_logits_to_keep", np.int64),
         _info("pixel_values", np.float32, None, 3, 32, 32),
     ]
-    found = interface_of(infos)
+    found = _interface(infos)
     assert found is not None
     assert [one.purpose for one in found.inputs] == [
         Purpose.IDS, Purpose.MASK, Purpose.POSITIONS, Purpose.TYPES, Purpose.CACHE, Purpose.USES_CACHE,
@@ -75,8 +86,8 @@ def test_parts_follow_from_name_and_type() -> None:
     assert feeds["use_cache_branch"].tolist() == [True]
     assert feeds["pixel_values"].shape == (2, 3, 32, 32)
     # A mask of floats that is no input of a language model, and ids that are floats.
-    assert interface_of([_info("mask", np.float32, None, 1, 8, 8), _info("x", np.float32, None, 3)]) is None
-    assert interface_of([_info("input_ids", np.float32, None, None)]) is None
+    assert _interface([_info("mask", np.float32, None, 1, 8, 8), _info("x", np.float32, None, 3)]) is None
+    assert _interface([_info("input_ids", np.float32, None, None)]) is None
     assert token_interface(load(chain_conv(0))) is None
 
 
@@ -88,7 +99,7 @@ def test_a_causal_mask_and_a_fixed_past() -> None:
         _info("past_key_0", np.float32, 1, 2, 6, 8),
         _info("position_ids", np.int64, 4),
     ]
-    found = interface_of(infos)
+    found = _interface(infos)
     assert found is not None
     assert (found.fixed_batch, found.fixed_length) == (1, 4)
     feeds = whole_feeds(found, np.zeros((1, 4), np.int64), no_others)

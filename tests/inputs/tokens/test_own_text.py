@@ -16,7 +16,7 @@ from onnxfold.files import Cache
 from onnxfold.graph.files.load import load
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.model_inputs import ModelInputs, spread
-from onnxfold.inputs.tokens import token_plan, written_text
+from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, planned_beside
 from testing.inputs import model_inputs
@@ -110,7 +110,7 @@ def test_what_was_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cache = Cache(tmp_path)
     first, other = (_ids(_inputs(cache=cache, seed=seed)) for seed in (0, 1))
     assert not np.array_equal(first, other)
-    monkeypatch.setattr(written_text, "continue_texts", None)
+    monkeypatch.setattr(language_model, "continue_texts", None)
     assert np.array_equal(_ids(_inputs(cache=cache)), first)
 
 

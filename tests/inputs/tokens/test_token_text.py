@@ -21,13 +21,12 @@ from onnxfold.graph.run.session import Session
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.tokens import token_plan, written_text
+from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
-from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, draw_tokens, most_varied
 from onnxfold.inputs.tokens.token_plan import planned_tokens
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
-from onnxfold.inputs.tokens.written_text import Writing, draw_tokens, most_varied
 from testing.inputs import model_inputs
 from testing.language_models import SPECIAL, WORDS, decoder, encoder, grouped_query_decoder, write_tokenizer
 
@@ -76,9 +75,9 @@ def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelPr
     """With its cache, token by token: the same as from one run over the whole text, and as its temperature says."""
     model = _model(proto)
     texts, free = _begun(4, 12)
-    ids = written_text.continue_texts(Writing(model, NO_BANS, 3), texts, free)
+    ids = language_model.continue_texts(Writing(model, NO_BANS, 3), texts, free)
     scores = model.all_scores(ids)
-    uniform, temperature = written_text._numbers(4, 12, 3)
+    uniform, temperature = language_model._numbers(4, 12, 3)
     for at in range(2, 12):
         found = draw_tokens(scores[:, at - 1], uniform[:, at], temperature, NO_BANS)
         assert np.array_equal(ids[:, at], np.where(free[:, at], found, texts[:, at]))
@@ -88,14 +87,14 @@ def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelPr
 def test_rereading_gives_what_is_written_one_by_one() -> None:
     """Of the same weights without a past; and after k readings, k tokens are right."""
     texts, free = _begun(4, 10)
-    written = written_text.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, free)
+    written = language_model.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, free)
     without = _model(decoder(past=False))
-    assert np.array_equal(written_text.reread_texts(Writing(without, NO_BANS, 3), texts, free, 10), written)
-    some = written_text.reread_texts(Writing(without, NO_BANS, 3), texts, free, 3)
+    assert np.array_equal(language_model.reread_texts(Writing(without, NO_BANS, 3), texts, free, 10), written)
+    some = language_model.reread_texts(Writing(without, NO_BANS, 3), texts, free, 3)
     assert np.array_equal(some[:, :5], written[:, :5])
     nothing = np.zeros_like(free)
-    assert np.array_equal(written_text.reread_texts(Writing(without, NO_BANS, 3), texts, nothing, 3), texts)
-    assert np.array_equal(written_text.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, nothing), texts)
+    assert np.array_equal(language_model.reread_texts(Writing(without, NO_BANS, 3), texts, nothing, 3), texts)
+    assert np.array_equal(language_model.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, nothing), texts)
 
 
 def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
@@ -105,7 +104,7 @@ def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
     banned = NO_BANS.copy()
     banned[:2] = True
     starts = np.full((5, 16), 1)
-    ids = written_text.fill_in(Writing(model, banned, 0), starts, slice(1, 15), 1)
+    ids = language_model.fill_in(Writing(model, banned, 0), starts, slice(1, 15), 1)
     assert (ids[:, [0, -1]] == 1).all()
     assert (ids[:, 1:-1] >= 2).all()
     assert len(np.unique(ids)) > 10
@@ -171,7 +170,7 @@ def test_seeds_differ_and_the_cache_gives_the_same(
     fresh, other = (_inputs(path, samples=3, seed=seed) for seed in (0, 1))
     assert not np.array_equal(_ids(fresh), _ids(other))
     _inputs(path, samples=3, cache=cache)
-    monkeypatch.setattr(written_text, "continue_texts", None)
+    monkeypatch.setattr(language_model, "continue_texts", None)
     kept = _inputs(path, samples=3, cache=cache)
     assert np.array_equal(_ids(kept), _ids(fresh))
     assert kept.reason == fresh.reason
