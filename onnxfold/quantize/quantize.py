@@ -158,27 +158,19 @@ def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
 _LOGGER = logging.getLogger(__name__)
 
 
-class _Caught(logging.Filter):
-    """Filter that keeps lines on the root logger from a package, where onnxruntime's quantiser logs."""
-
-    def __init__(self, package: str) -> None:
-        super().__init__()
-        self._package = package
-        self.lines: list[str] = []
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if self._package not in record.pathname.replace("\\", "/"):
-            return True
-        self.lines.append(record.getMessage())
-        return False
-
-
 @contextlib.contextmanager
 def quiet(package: str) -> Iterator[None]:
     """Send what a library prints, warns of, and logs on the root logger to the log's debug level."""
-    root, caught, printed = logging.getLogger(), _Caught(package), io.StringIO()
+    root, printed = logging.getLogger(), io.StringIO()
+    logged: list[str] = []
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        is_own = package in record.pathname.replace("\\", "/")
+        logged.extend([record.getMessage()] if is_own else [])
+        return not is_own
+
     handler = logging.NullHandler()  # without any handler, a first message would set one up that prints
-    root.addFilter(caught)
+    root.addFilter(is_of_others)
     root.addHandler(handler)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -186,8 +178,8 @@ def quiet(package: str) -> Iterator[None]:
             yield
     finally:
         root.removeHandler(handler)
-        root.removeFilter(caught)
-        for line in (*caught.lines, *printed.getvalue().splitlines()):
+        root.removeFilter(is_of_others)
+        for line in (*logged, *printed.getvalue().splitlines()):
             _LOGGER.debug("%s: %s", package, line)
 
 

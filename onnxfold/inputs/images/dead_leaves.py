@@ -8,7 +8,6 @@ as it is in a camera: edges are ramps about a pixel wide. Large images have a te
 that are too small to be painted.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -47,11 +46,34 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
     images = np.empty((samples, channels, height, width), np.float32)
     if not images.size:  # what has no pixels has no mean, and numpy would warn of it
         return images
-    leaves = _Leaves.draw(random, samples, channels, height, width)
+    low, high = (max(r * min(height, width), 0.5) for r in _RADII)
+    power = 1.0 - _EXPONENT
+    shape = (samples, _SHAPES)
+    # Inverse transform sampling of a density proportional to r^-exponent.
+    radii = (low**power + random.random(shape) * (high**power - low**power)) ** (1.0 / power) * 1.5
+    # Of the background and of the shapes. The channels share most of their brightness, as those of photographs do.
+    grey = random.random((samples, 1 + _SHAPES, 1))
+    colours = 0.7 * grey + 0.3 * random.random((samples, 1 + _SHAPES, channels))
+    octaves = max(np.log2(low / _FINE), 0.0)
+    if octaves:  # the deviation of the texture is one more channel
+        rough = _TEXTURE * np.sqrt(octaves) * random.random(grey.shape)
+        colours = np.concatenate([colours, rough], axis=2)
+    colours = colours.astype(np.float32)
+    # Sizes, centres, and by how much boxes are higher, and narrower, than they are large; in pixels.
+    ranges = (0.0, height), (0.0, width), (0.5, 2.0)
+    leaves = np.stack([radii, *(random.uniform(least, most, shape) for least, most in ranges)])
+    leaves, are_discs = leaves.astype(np.float32), random.random(shape) < 0.5
+    blur = np.maximum(random.uniform(*_BLUR, samples).astype(np.float32), 1e-3)
     together = max(_TOGETHER // (height * width), 1)
     for start in range(0, samples, together):
         part = slice(start, start + together)
-        images[part] = leaves.paint(random, part, height, width)
+        painted = np.repeat(np.repeat(colours[part, 0, :, None, None], height, 2), width, 3)
+        for i in range(_SHAPES):  # from back to front
+            share = _share(leaves[:, part, i], are_discs[part, i], blur[part], height, width)
+            painted += share[:, None] * (colours[part, 1 + i, :, None, None] - painted)
+        if octaves:
+            painted = painted[:, :-1] + painted[:, -1:] * _texture(random, (len(painted), 1, height, width), low)
+        images[part] = painted
     images += _NOISE * random.standard_normal(images.shape, np.float32)
     mean = images.mean(axis=(0, 2, 3), keepdims=True)
     deviation = images.std(axis=(0, 2, 3), keepdims=True)
@@ -63,63 +85,19 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
 _remembered = lru_cache(_REMEMBERED)(_paint)
 
 
-@dataclass(frozen=True)
-class _Leaves:
-    """Colours, places and sizes of the shapes in every image; lengths are in pixels."""
-
-    colours: Images  # of the background and of the shapes; the last number is the deviation of their texture
-    radii: Images  # sizes, centres, and by how much boxes are higher, and narrower, than they are large
-    rows: Images
-    columns: Images
-    stretches: Images
-    round_: npt.NDArray[np.bool_]  # whether a shape is a disc
-    blur: Images
-    smallest: float
-
-    @classmethod
-    def draw(cls, random: np.random.Generator, samples: int, channels: int, height: int, width: int) -> "_Leaves":
-        """Return random leaves."""
-        low, high = (max(r * min(height, width), 0.5) for r in _RADII)
-        power = 1.0 - _EXPONENT
-        shape = (samples, _SHAPES)
-        # Inverse transform sampling of a density proportional to r^-exponent.
-        radii = (low**power + random.random(shape) * (high**power - low**power)) ** (1.0 / power) * 1.5
-        # The channels of a colour share most of their brightness, as those of photographs do.
-        grey = random.random((samples, 1 + _SHAPES, 1))
-        colours = 0.7 * grey + 0.3 * random.random((samples, 1 + _SHAPES, channels))
-        octaves = max(np.log2(low / _FINE), 0.0)
-        rough = np.zeros_like(grey) if not octaves else _TEXTURE * np.sqrt(octaves) * random.random(grey.shape)
-        return cls(
-            np.concatenate([colours, rough], axis=2, dtype=np.float32), radii.astype(np.float32),
-            random.uniform(0.0, height, shape).astype(np.float32),
-            random.uniform(0.0, width, shape).astype(np.float32), random.uniform(0.5, 2.0, shape).astype(np.float32),
-            random.random(shape) < 0.5, random.uniform(*_BLUR, samples).astype(np.float32), low,
-        )  # fmt: skip
-
-    def paint(self, random: np.random.Generator, part: slice, height: int, width: int) -> Images:
-        """Return some of the samples, painted from back to front."""
-        smooth = not self.colours[:, :, -1].any()
-        colours = self.colours[part, :, :-1] if smooth else self.colours[part]
-        y, x = np.ogrid[0:height, 0:width]
-        y, x = y.astype(np.float32), x.astype(np.float32)
-        images = np.broadcast_to(colours[:, 0, :, None, None], (*colours[:, 0].shape, height, width)).copy()
-        blur = np.maximum(self.blur[part, None, None], 1e-3)
-        for i in range(_SHAPES):
-            radius, row, column, stretch = (
-                v[part, i, None, None] for v in (self.radii, self.rows, self.columns, self.stretches)
-            )
-            dy, dx = y - row, x - column
-            # Positive inside: the distance to the edge, of a disc and of a box.
-            of_disc = radius - np.sqrt(dy * dy + dx * dx)
-            of_box = np.minimum(radius * stretch - np.abs(dy), radius / stretch - np.abs(dx))
-            inside = np.where(self.round_[part, i, None, None], of_disc, of_box)
-            inside /= blur
-            inside += 0.5
-            share = np.clip(inside, 0.0, 1.0, out=inside)[:, None]
-            images += share * (colours[:, 1 + i, :, None, None] - images)
-        if smooth:
-            return images
-        return images[:, :-1] + images[:, -1:] * _texture(random, (len(images), 1, height, width), self.smallest)
+def _share(leaf: Images, is_disc: npt.NDArray[np.bool_], blur: Images, height: int, width: int) -> Images:
+    """Return the share of every pixel that a shape of every sample covers, shape (samples, height, width)."""
+    y, x = (axis.astype(np.float32) for axis in np.ogrid[0:height, 0:width])
+    radius, row, column, stretch = leaf[..., None, None]
+    dy, dx = y - row, x - column
+    # Positive inside: the distance to the edge, of a disc and of a box.
+    of_disc = radius - np.sqrt(dy * dy + dx * dx)
+    of_box = np.minimum(radius * stretch - np.abs(dy), radius / stretch - np.abs(dx))
+    inside = np.where(is_disc[:, None, None], of_disc, of_box)
+    inside /= blur[:, None, None]
+    inside += 0.5
+    share: Images = np.clip(inside, 0.0, 1.0, out=inside)
+    return share
 
 
 def _texture(random: np.random.Generator, shape: tuple[int, ...], radius: float) -> Images:

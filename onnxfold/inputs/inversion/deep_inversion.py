@@ -44,8 +44,8 @@ class LossWeights:
     statistics: float = 1.0
     class_scores: float = 0.1
     evenness: float = 1.0
-    variation: float = 0.01
-    square: float = 0.001
+    variation: float = 0.01  # of the total variation along spatial axes
+    square: float = 0.001  # of the mean square
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,6 @@ class InversionSettings:
 class LossTerms:
     """Parts of the objective, unweighted and averaged over batches; None where the model has no such part."""
 
-    variation: float  # total variation, along spatial axes, and mean square of the inputs
-    square: float
     statistics: float | None = None  # mean squared relative error of means and deviations, summed over normalisations
     evenness: float | None = None  # unevenness of the channels of layers with a fused BatchNormalization, summed
     class_scores: float | None = None  # cross-entropy of the intended classes, in nats

@@ -251,11 +251,7 @@ class Descent:
     def measure(self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor) -> LossTerms:
         """Return the terms for a batch as it is."""
         terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in names}}, labels)
-        return LossTerms(
-            variation=float(sum(total_variation(feeds[n]) for n in names)),
-            square=float(sum(feeds[n].square().mean() for n in names)),
-            **{name: float(term) for name, term in terms.items()},
-        )
+        return LossTerms(**{name: float(term) for name, term in terms.items()})
 
     def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""

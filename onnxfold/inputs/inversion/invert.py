@@ -256,7 +256,7 @@ def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batc
 
 def _mean(terms: list[LossTerms]) -> LossTerms:
     means = (None if None in values else float(np.mean(values)) for values in zip(*map(astuple, terms), strict=True))
-    return LossTerms(*means)  # type: ignore[arg-type]
+    return LossTerms(*means)
 
 
 @contextmanager

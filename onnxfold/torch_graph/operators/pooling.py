@@ -48,30 +48,20 @@ class Windows:
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
         return (large, small) if self.auto_pad == "SAME_LOWER" else (small, large)
 
-    def counts(self, sizes: Sequence[int]) -> list[int]:
-        """Return the number of windows of a pool along each axis."""
+    def covering_pads(self, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the pads with which the windows of a pool end exactly at the end, negative to cut off."""
         before, after = self.pads(sizes, self.kernel)
-        counts = []
+        covering = []
         for size, b, a, k, s, d in zip(
             sizes, before, after, self.kernel, self.strides(len(sizes)), self.dilations(len(sizes)), strict=True
         ):
-            room = size + b + a - d * (k - 1) - 1
+            reach = d * (k - 1) + 1
+            room = size + b + a - reach
             count = (-(-room // s) if self.ceil else room // s) + 1
             # A window that begins in the padding behind does not count.
-            counts.append(count - 1 if (count - 1) * s >= size + b else count)
-        return counts
-
-    def covering_pads(self, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the pads with which the windows of a pool end exactly at the end, negative to cut off."""
-        rank = len(sizes)
-        before, _ = self.pads(sizes, self.kernel)
-        after = [
-            (count - 1) * s + d * (k - 1) + 1 - size - b
-            for count, size, b, k, s, d in zip(
-                self.counts(sizes), sizes, before, self.kernel, self.strides(rank), self.dilations(rank), strict=True
-            )
-        ]
-        return before, after
+            count -= (count - 1) * s >= size + b
+            covering.append((count - 1) * s + reach - size - b)
+        return before, covering
 
 
 def pad_spatial(x: Tensor, before: Sequence[int], after: Sequence[int], value: float) -> Tensor:

@@ -1,7 +1,7 @@
 """Interpolation along axes: each axis is a product with a matrix of weights."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -42,6 +42,12 @@ class _Interpolation:
         if node.integer("antialias", 0) or node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise node.unsupported("it smooths before it shrinks, or keeps the aspect ratio")
 
+    def by_scales(self, x: Tensor, scales: Iterable[float], axes: Sequence[int] = ()) -> Tensor:
+        """Return a tensor with some axes resized, all by default."""
+        for axis, scale in zip(axes or range(x.ndim), scales, strict=True):
+            x = self.resize_axis(x, axis, scale, math.floor(x.shape[axis] * scale))
+        return x
+
     def resize_axis(self, x: Tensor, axis: int, scale: float, length: int) -> Tensor:
         """Return a tensor with one axis resized to `length`."""
         if length == x.shape[axis] and scale == 1.0:
@@ -70,12 +76,10 @@ class _Interpolation:
 @operator("Upsample")
 def upsample_by_attribute(node: TorchNode) -> Operation:
     """Scales are an attribute."""
-    value = node.value("scales")
-    scales = [float(s) for s in value] if isinstance(value, list) else []
-    if not scales:
+    interpolation, scales = _Interpolation(node), node.value("scales")
+    if not isinstance(scales, list):
         raise node.unsupported("it has no attribute 'scales'")
-    interpolation = _Interpolation(node)
-    return lambda x: _resize(interpolation, x, range(x.ndim), scales)
+    return lambda x: interpolation.by_scales(x, scales)
 
 
 @operator("Upsample", since=9)
@@ -83,7 +87,7 @@ def upsample_by_attribute(node: TorchNode) -> Operation:
 def resize_by_scales(node: TorchNode) -> Operation:
     """Scales are an input."""
     interpolation = _Interpolation(node)
-    return lambda x, scales: _resize(interpolation, x, range(x.ndim), scales.tolist())
+    return lambda x, scales: interpolation.by_scales(x, scales.tolist())
 
 
 @operator("Resize", since=11)
@@ -96,18 +100,12 @@ def resize(node: TorchNode) -> Operation:
     ) -> Tensor:
         axes = [a % x.ndim for a in some] or range(x.ndim)
         if sizes is None or not sizes.numel():
-            return _resize(interpolation, x, axes, [] if scales is None else scales.tolist())
+            return interpolation.by_scales(x, [] if scales is None else scales.tolist(), axes)
         for axis, length in zip(axes, sizes.tolist(), strict=True):
             x = interpolation.resize_axis(x, axis, length / x.shape[axis], length)
         return x
 
     return run
-
-
-def _resize(interpolation: _Interpolation, x: Tensor, axes: "range | list[int]", scales: list[float]) -> Tensor:
-    for axis, scale in zip(axes, scales, strict=True):
-        x = interpolation.resize_axis(x, axis, scale, math.floor(x.shape[axis] * scale))
-    return x
 
 
 def _scatter(taps: list[Tensor], weights: list[Tensor], size: int) -> Tensor:
