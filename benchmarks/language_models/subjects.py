@@ -15,10 +15,11 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from benchmarks.language_models.text import REFERENCE, Ids, halves, reference, sentences
-from onnxfold.fidelity.continuation import TextRequest, perplexity_of
+from onnxfold.fidelity.continuation import TextRequest, read_windows
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, read_tokenizer
+from onnxfold.progress import silent
 
 Scores = Mapping[str, Mapping[str, float]]
 
@@ -107,7 +108,9 @@ class Decoder(Subject):
             text = Path(place) / "text.txt"
             text.write_text(self.texts()[name], encoding="utf-8")
             request = TextRequest(text, self.tokenizer.path, windows=windows)
-            return perplexity_of(Session(model, counted=view), view, request, model)
+            _, meter, windows = read_windows([Session(model, counted=view)], [view], request, model, silent)
+        assert meter.surprise is not None
+        return meter.surprise.perplexities[0], len(windows)
 
 
 class Encoder(Subject):

@@ -19,7 +19,7 @@ from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.token_inputs import TokenSource, require_tokenizer, tokens_of
+from onnxfold.inputs.token_inputs import TokenSource, framed_rows, require_tokenizer, tokens_of
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface, whole_feeds
 from onnxfold.inputs.tokens.language_model import LanguageModel, sequences_at_once, variety, write_greedily
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
@@ -174,22 +174,15 @@ def compare_on_text(
     progress: Progress = silent,
 ) -> FidelityReport:  # fmt: skip
     """Return how close two language models are on a text, with the perplexities of both."""
-    texts, meter, windows = _read(sessions, views, request, beside, progress)
+    texts, meter, windows = read_windows(sessions, views, request, beside, progress)
     report = meter.report(f"windows of {windows.shape[1]:,} tokens of '{request.path}'")
     return texts.complete(report, meter, str(request.path))
 
 
-def perplexity_of(session: Session, view: GraphView, request: TextRequest, beside: object) -> tuple[float, int]:
-    """Return the perplexity of one language model, and the number of windows; as :func:`compare_on_text`."""
-    _, meter, windows = _read([session], [view], request, beside, silent)
-    assert meter.surprise is not None
-    return meter.surprise.perplexities[0], len(windows)
-
-
-def _read(
+def read_windows(
     sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object, progress: Progress
 ) -> tuple[Continuation, FidelityMeter, Array]:
-    """Let models read the windows of a text."""
+    """Let one model or two read the windows of a text."""
     models: list[LanguageModel] = []
     places: list[int] = []  # of the outputs with scores
     for session, view, which in zip(sessions, views, _WHICH if len(views) > 1 else ("only",), strict=True):
@@ -210,10 +203,8 @@ def _read(
     source = TokenSource(views[0], models[0].interface, tokenizer=request.tokenizer, beside=beside)
     tokenizer = require_tokenizer(source.found_tokenizer[0])
     windows, front = _windows(source.interface, tokenizer, request)
-    texts, meter = (
-        Continuation(models, views, tokenizer, front, progress),
-        FidelityMeter(sessions[0].output_names, views[0]),
-    )
+    texts = Continuation(models, views, tokenizer, front, progress)
+    meter = FidelityMeter(sessions[0].output_names, views[0])
     for done, ids in enumerate(windows):
         progress(STAGE, done, len(windows))
         feeds = [whole_feeds(model.interface, ids[None], model.others) for model in models]
@@ -226,7 +217,7 @@ def _read(
 
 def _windows(interface: TokenInterface, tokenizer: Tokenizer, request: TextRequest) -> tuple[Array, int]:
     """Return windows of ids, shape (windows, length), and how many ids in front of each are given."""
-    front = np.array([i for i in tokenizer.frame[0] if interface.knows(np.array([i]))], np.int64)
+    front = [i for i in tokenizer.frame[0] if interface.knows(np.array([i]))]
     length = interface.length(request.window)
     inner = length - len(front)
     if inner < 2 - bool(len(front)):
@@ -237,5 +228,4 @@ def _windows(interface: TokenInterface, tokenizer: Tokenizer, request: TextReque
         raise ConfigError(
             f"'{request.path}' holds {len(ids):,} tokens, less than one window of {length:,}: give a smaller --window"
         )
-    rows = ids[: count * inner].reshape(count, inner)
-    return np.concatenate([np.broadcast_to(front, (count, len(front))), rows], axis=1), len(front)
+    return framed_rows(ids, (count, inner), front), len(front)

@@ -7,12 +7,11 @@ inversion that really takes longer depends on the speed of the machine.
 
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from onnxfold.budget.costs.weights import common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
@@ -21,6 +20,7 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings
 from onnxfold.inputs.tokens.interface import token_interface
@@ -176,7 +176,7 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     if all(shape is None or None not in shape[1:] for shape in shapes.values()):
         return {}
     for image, other in _SIZES:
-        sizes = dict(_with_sizes(view, image, other))
+        sizes = _with_sizes(view, image, other)
         if _runs(view, sizes):
             return {name: shape for name, shape in sizes.items() if shape[1:] != (shapes[name] or ())[1:]}
     return {}
@@ -184,7 +184,7 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
 def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
     """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
-    shapes = dict(_with_sizes(view, FREE_DIMENSION, FREE_DIMENSION))
+    shapes = _with_sizes(view, FREE_DIMENSION, FREE_DIMENSION)
     free = {n: (1, *(d or 1 for d in shape[1:])) for n, shape in shapes.items() if shape[:1] == (None,)}
     if len(free) in (0, len(shapes)) or token_interface(view) is not None:
         return {}
@@ -197,7 +197,7 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
         return {}
     try:
-        if _runs(view, dict(_with_sizes(view, FREE_DIMENSION, FREE_DIMENSION))):
+        if _runs(view, _with_sizes(view, FREE_DIMENSION, FREE_DIMENSION)):
             return {}
         sizes = free_sizes(view)
     except MemoryLimitError:  # said where the network is run
@@ -206,34 +206,30 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     return {name: tuple(1 if d is None else d for d in shape) for name, shape in full.items()}
 
 
-def _with_sizes(view: GraphView, image: int, other: int) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+def _with_sizes(view: GraphView, image: int, other: int) -> dict[str, Shape]:
+    sized: dict[str, Shape] = {}
     of_symbols: dict[str, int] = {}
     for name in view.input_names:
         shape = view.shape(name) or ()
         symbols = view.symbols(name) or ("",) * len(shape)
-        size = image if _is_image(shape) else other
+        is_first = len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
+        is_last = len(shape) == 4 and shape[3] in _IMAGE_CHANNELS
+        sides = shape[2:] if is_first else shape[1:3] if is_last else ()
+        size = image if set(sides) == {None} else other  # whether height and width of an image are free
         free = [of_symbols.setdefault(symbol, size) if symbol else size for symbol in symbols]
-        yield name, tuple(d if d is not None or i == 0 else free[i] for i, d in enumerate(shape))
+        sized[name] = tuple(d if d is not None or i == 0 else free[i] for i, d in enumerate(shape))
+    return sized
 
 
-def _is_image(shape: Shape) -> bool:
-    """Whether height and width of an image are free."""
-    if len(shape) != 4:
-        return False
-    sides = shape[2:] if shape[1] in _IMAGE_CHANNELS else shape[1:3] if shape[3] in _IMAGE_CHANNELS else (0,)
-    return set(sides) == {None}
-
-
-def _runs(view: GraphView, shapes: dict[str, tuple[int | None, ...]], batch: int = 1) -> bool:
+def _runs(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> bool:
     """Whether onnxruntime runs the network on zeros of these shapes, and no result is empty."""
     if any(view.elem_type(name) in _NO_ARRAY for name in view.input_names):
         return False
     trial = view.copy()
     fixed = {name: tuple(batch if d is None else d for d in shape) for name, shape in shapes.items()}
     trial.fix_input_shapes(fixed)
-    types = {name: helper.tensor_dtype_to_np_dtype(view.elem_type(name) or TensorProto.FLOAT) for name in fixed}
     try:
-        results = Session(trial).run({name: np.zeros(shape, types[name]) for name, shape in fixed.items()})
+        results = Session(trial).run({info.name: np.zeros(fixed[info.name], info.dtype) for info in input_infos(view)})
     except MemoryLimitError:
         raise
     except OnnxFoldError:

@@ -4,7 +4,8 @@ Without data a model writes text, if it can within the time; else ids are drawn 
 are, or evenly.
 """
 
-from collections.abc import Mapping
+import codecs
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -276,10 +277,7 @@ class TokenSource:
         count = count // batch * batch
         if not count:
             raise ConfigError(f"'{path}' holds {len(ids)} tokens, too few for the model's inputs: give a longer text")
-        inner = ids[: count * length].reshape(count, length)
-        rows = [np.broadcast_to(np.array(end, np.int64), (count, len(end))) for end in (front, behind)]
-        whole = np.concatenate([rows[0], inner, rows[1]], axis=1)
-        return TokenText(whole, DATA, f"the front of '{path}'")
+        return TokenText(framed_rows(ids, (count, length), front, behind), DATA, f"the front of '{path}'")
 
     def short_batch(self, ids: Array, kind: str = DATA) -> dict[str, Array] | None:
         """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
@@ -341,12 +339,9 @@ def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, mo
         size = min(most * _TOKEN_BYTES, path.stat().st_size)
         memory.require(_ENCODED * size, f"the text '{path}'", "read less of it")
         with path.open("rb") as file:
-            content = file.read(size)
-        text = content.decode("utf-8", errors="strict")
-    except UnicodeDecodeError as error:
-        if error.start < len(content) - 4:  # else a character was cut
-            raise ConfigError(f"'{path}' is not UTF-8 text: give a .txt file") from None
-        text = content[: error.start].decode("utf-8")
+            text = codecs.getincrementaldecoder("utf-8")().decode(file.read(size))  # but for a character that is cut
+    except UnicodeDecodeError:
+        raise ConfigError(f"'{path}' is not UTF-8 text: give a .txt file") from None
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
     ids = tokenizer.ids(text)[:most]
@@ -356,6 +351,13 @@ def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, mo
             "give the tokenizer of this model"
         )
     return ids
+
+
+def framed_rows(ids: Array, shape: tuple[int, int], front: Sequence[int], behind: Sequence[int] = ()) -> Array:
+    """Return rows of the first ids, of a shape, with the same ids in front of and behind every row."""
+    inner = ids[: shape[0] * shape[1]].reshape(shape)
+    before, after = (np.tile(np.array(end, np.int64), (shape[0], 1)) for end in (front, behind))
+    return np.concatenate([before, inner, after], axis=1)
 
 
 def complete_arrays(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[str, Array]:

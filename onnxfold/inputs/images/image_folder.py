@@ -9,7 +9,6 @@ allocated, and what one takes is known from its header before it is decoded.
 
 import os
 import warnings
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,16 +31,6 @@ _MODES = {1: "L", 3: "RGB"}
 _BYTE = 255.0
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Channels and sizes of an image input, and whether channels are last."""
-
-    channels: int
-    height: int
-    width: int
-    is_last: bool
-
-
 def read_images(
     folder: Path, infos: list[InputInfo], scale: PixelScale | None, most: int, requested: int | None = None
 ) -> UserSamples:
@@ -53,8 +42,8 @@ def read_images(
     if find_spec("PIL") is None:
         raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
     paths = image_files(folder)
-    info, layout = _image_input(infos)
-    _check_scale(info, layout, scale)
+    info, image_shape, is_last = _image_input(infos)
+    _check_scale(info, image_shape[2], scale)
     batch = fixed_batch([info.shape]) or 1
     count = min(most, len(paths))
     count -= count % batch if count > batch else 0
@@ -66,12 +55,12 @@ def read_images(
     read, unread, first = 0, 0, ""
     for path in (paths[i * len(paths) // count] for i in range(count)):
         try:
-            values = _centre(path, layout)
+            values = _centre(path, image_shape)
         except Exception as error:  # what decoders raise on damaged files is not documented
             unread, first = unread + 1, first or f"'{path.relative_to(folder)}': {_reason(error)}"
             continue
         inputs = values if scale is None else _inputs(values, scale)
-        pixels[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
+        pixels[read] = inputs if is_last else inputs.transpose(2, 0, 1)
         read += 1
     if not read:
         raise ConfigError(f"none of {count} images of '{folder}' can be read; the first is {first}")
@@ -99,8 +88,8 @@ def image_files(folder: Path) -> list[Path]:
     return paths
 
 
-def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, _Layout]:
-    """Return the only input of a model, which is an image of known size."""
+def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, tuple[int, int, int], bool]:
+    """Return the only input of a model, an image's height, width and channels, and whether channels are last."""
     if len(infos) != 1 or len(infos[0].shape) != 4:
         raise ConfigError("a folder of images is for a model with one input of rank 4: give an .npz file of arrays")
     info = infos[0]
@@ -112,13 +101,13 @@ def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, _Layout]:
     channels, height, width = (second, third, fourth) if first else (fourth, second, third)
     if height is None or width is None:
         raise ConfigError(f"{shown} has no fixed size to bring images to: give --input-shapes")
-    return info, _Layout(channels or 0, height, width, last)
+    return info, (height, width, channels or 0), last
 
 
-def _check_scale(info: InputInfo, layout: _Layout, scale: PixelScale | None) -> None:
+def _check_scale(info: InputInfo, channels: int, scale: PixelScale | None) -> None:
     if info.dtype.kind in "biu" and info.dtype != np.uint8:
         raise ConfigError(f"input '{info.name}' is of the type {info.dtype}: give its values as an .npz file")
-    if scale is not None and scale.is_bgr and layout.channels == 1:
+    if scale is not None and scale.is_bgr and channels == 1:
         raise ConfigError(f"input '{info.name}' has one channel, which has no order: leave out channels")
     if scale is None or _keeps_pixels(scale):
         if info.dtype == np.uint8:
@@ -130,14 +119,15 @@ def _check_scale(info: InputInfo, layout: _Layout, scale: PixelScale | None) -> 
     if info.dtype == np.uint8:
         raise ConfigError(f"input '{info.name}' takes pixels as they are: leave out mean and std")
     for name, values in (("mean", scale.mean), ("std", scale.std)):
-        if len(values) not in (1, layout.channels):
-            raise ConfigError(f"{name} has {len(values)} numbers, and the images have {layout.channels} channels")
+        if len(values) not in (1, channels):
+            raise ConfigError(f"{name} has {len(values)} numbers, and the images have {channels} channels")
 
 
-def _centre(path: Path, layout: _Layout) -> npt.NDArray[np.uint8]:
+def _centre(path: Path, shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image at the input's size, shape (height, width, channels)."""
     from PIL import Image
 
+    height, width, channels = shape
     if not path.is_file():
         raise ValueError("no file")
     with warnings.catch_warnings():
@@ -146,14 +136,13 @@ def _centre(path: Path, layout: _Layout) -> npt.NDArray[np.uint8]:
             memory.require(image.width * image.height * 8, "decoding it")  # as it is, and converted
             if image.mode.startswith(("I", "F")):
                 raise ValueError("16 bits a channel: save it with 8")
-            fitted = image.convert(_MODES[layout.channels])
-    size = layout.width, layout.height
-    if fitted.size != size:
-        part = _CENTRE * min(fitted.width / layout.width, fitted.height / layout.height)
-        left, top = (fitted.width - part * layout.width) / 2, (fitted.height - part * layout.height) / 2
+            fitted = image.convert(_MODES[channels])
+    if fitted.size != (width, height):
+        part = _CENTRE * min(fitted.width / width, fitted.height / height)
+        left, top = (fitted.width - part * width) / 2, (fitted.height - part * height) / 2
         box = (left, top, fitted.width - left, fitted.height - top)
-        fitted = fitted.resize(size, Image.Resampling.BICUBIC, box=box)
-    return np.asarray(fitted, np.uint8).reshape(layout.height, layout.width, layout.channels)
+        fitted = fitted.resize((width, height), Image.Resampling.BICUBIC, box=box)
+    return np.asarray(fitted, np.uint8).reshape(shape)
 
 
 def _keeps_pixels(scale: PixelScale | None) -> bool:

@@ -146,7 +146,12 @@ class TokenInterface:
         by_purpose: dict[str, list[TokenInput]] = {}
         for info in self.inputs:
             by_purpose.setdefault(self._words(info), []).append(info)
-        return "; ".join(f"{_names(inputs)} = {words}" for words, inputs in by_purpose.items())
+        parts = []
+        for words, inputs in by_purpose.items():
+            names = [info.name for info in inputs]
+            some = f"{names[0]} ... {names[-1]} ({len(names)} inputs)" if len(names) > _SHOWN else ", ".join(names)
+            parts.append(f"{some} = {words}")
+        return "; ".join(parts)
 
     def _words(self, info: TokenInput) -> str:
         if info.purpose is Purpose.IDS:
@@ -194,11 +199,6 @@ def _with_ids_of_table(view: GraphView, inputs: list[TokenInput]) -> list[TokenI
         return inputs
     info = inputs[rows[0]]
     return [replace(other, purpose=Purpose.IDS) if other is info else other for other in inputs]
-
-
-def _names(inputs: list[TokenInput]) -> str:
-    names = [info.name for info in inputs]
-    return ", ".join(names) if len(names) <= _SHOWN else f"{names[0]} ... {names[-1]} ({len(names)} inputs)"
 
 
 #: Words in the symbols of dimensions that count positions.
