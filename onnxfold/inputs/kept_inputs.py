@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 
 from onnxfold.files import Cache, key_of
 from onnxfold.graph.files.provenance import fingerprint
-from onnxfold.graph.tensors import Array, Shape
+from onnxfold.graph.run.session import InputInfo
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.sample_kinds import INVERTED, LEAVES, NOISE
 from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.activations import Batches
@@ -29,24 +29,8 @@ _KERNELS = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NPY_", "OMP_NUM_", "ONEDNN_", "OP
 WORTH_SECONDS = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class InputKind:
-    """Type, shape and range of an input."""
-
-    dtype: np.dtype[Any]
-    shape: Shape  # its shape, None for what is free
-    least: float = -1e12  # its range; by default more than any input that is generated has
-    most: float = 1e12
-
-    def stored_shape(self, name: str, described: Any) -> tuple[int, ...]:
-        """Return the shape that a file says that an input has, if it can have it; else raise a ValueError."""
-        dtype, made = described if isinstance(described, list) and len(described) == 2 else (None, None)
-        if dtype != self.dtype.name or not isinstance(made, list) or len(made) != len(self.shape):
-            raise ValueError(f"'{name}' has another type or rank")
-        for axis, (size, fixed) in enumerate(zip(made, self.shape, strict=True)):
-            if type(size) is not int or size < (axis == 0 and fixed is None) or fixed not in (None, size):
-                raise ValueError(f"'{name}' has another shape")
-        return tuple(made)
+#: Least and most of all values; no input that is generated has others.
+_RANGE = -1e12, 1e12
 
 
 def is_text(value: object) -> bool:
@@ -61,11 +45,6 @@ CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
     "steps": lambda steps: isinstance(steps, list) and all(type(step) is int for step in steps),
     "notes": lambda notes: isinstance(notes, list) and all(map(is_text, notes)),
 }
-
-
-def kinds_of(view: GraphView) -> dict[str, InputKind]:
-    """Return type, shape and range of the inputs of a network."""
-    return {info.name: InputKind(info.dtype, info.shape) for info in input_infos(view)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +63,9 @@ class KeptInputs:
 
     @classmethod
     def from_bytes(
-        cls, content: bytes, kinds: Mapping[str, InputKind], fact_checks: Mapping[str, FactCheck]
-    ) -> "KeptInputs":
+        cls, content: bytes, infos: Sequence[InputInfo], fact_checks: Mapping[str, FactCheck],
+        limits: tuple[float, float] = _RANGE,
+    ) -> "KeptInputs":  # fmt: skip
         """Read what :meth:`to_bytes` wrote."""
         line, _, arrays = content.partition(b"\n")
         head = json.loads(line)
@@ -95,25 +75,35 @@ class KeptInputs:
             is_possible(head["told"].get(name)) for name, is_possible in fact_checks.items()
         ):
             raise ValueError("it does not tell what its values are")
-        batches, at = [], 0
+        batches, at, by_name = [], 0, {info.name: info for info in infos}
         for described in head["batches"]:
             batch: dict[str, Array] = {}
-            if not isinstance(described, dict) or described.keys() != kinds.keys():
+            if not isinstance(described, dict) or described.keys() != by_name.keys():
                 raise ValueError("its inputs are not those of the model")
             for name, shape in described.items():
-                kind = kinds[name]
-                made = kind.stored_shape(name, shape)
-                batch[name] = np.frombuffer(arrays, kind.dtype, prod(made), at).reshape(made).copy()
+                made = _stored_shape(by_name[name], shape)
+                batch[name] = np.frombuffer(arrays, by_name[name].dtype, prod(made), at).reshape(made).copy()
                 at += batch[name].nbytes
                 values = batch[name].astype(np.float64)
-                if not ((values >= kind.least) & (values <= kind.most)).all():
+                if not ((values >= limits[0]) & (values <= limits[1])).all():
                     raise ValueError(f"'{name}' has values that no input has")
-            if len({len(values) for name, values in batch.items() if kinds[name].shape[:1] == (None,)}) > 1:
+            if len({len(batch[info.name]) for info in infos if info.shape[:1] == (None,)}) > 1:
                 raise ValueError("its inputs are of different lengths")
             batches.append(batch)
         if at != len(arrays):
             raise ValueError("it has another length than it says")
         return cls(batches, head["told"])
+
+
+def _stored_shape(info: InputInfo, described: Any) -> tuple[int, ...]:
+    """Return the shape that a file says that an input has, if it can have it; else raise a ValueError."""
+    dtype, made = described if isinstance(described, list) and len(described) == 2 else (None, None)
+    if dtype != info.dtype.name or not isinstance(made, list) or len(made) != len(info.shape):
+        raise ValueError(f"'{info.name}' has another type or rank")
+    for axis, (size, fixed) in enumerate(zip(made, info.shape, strict=True)):
+        if type(size) is not int or size < (axis == 0 and fixed is None) or fixed not in (None, size):
+            raise ValueError(f"'{info.name}' has another shape")
+    return tuple(made)
 
 
 class Shelf:
@@ -129,11 +119,13 @@ class Shelf:
             sums = " ".join([str(usable_cores()), *asked])
             self._key = key_of({"model": fingerprint(view), "decided by": repr(decided_by), "sums": sums})
 
-    def find(self, kinds: Mapping[str, InputKind], fact_checks: Mapping[str, FactCheck]) -> KeptInputs | None:
+    def find(
+        self, infos: Sequence[InputInfo], fact_checks: Mapping[str, FactCheck], limits: tuple[float, float] = _RANGE
+    ) -> KeptInputs | None:
         """Return the inputs that an earlier run made; None if there are none, or if they do not pass the checks."""
         if not self._key:
             return None
-        return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, fact_checks))
+        return self._cache.read(_KIND, self._key, lambda file: KeptInputs.from_bytes(file, infos, fact_checks, limits))
 
     def keep(self, inputs: KeptInputs) -> None:
         """Keep inputs that took long to make."""

@@ -21,7 +21,7 @@ from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
-from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
+from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf
 from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN, SampleKind
 from onnxfold.inputs.token_inputs import TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
@@ -215,7 +215,7 @@ class _Generation:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
         count, notes = self.samples
         shelf = Shelf(cache, self.view, (self.kind, self.requested, count, self.inversion))
-        kept = shelf.find(kinds_of(self.view), CHECKS_OF_GENERATED)
+        kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             facts = kept.facts
             inputs = ModelInputs(kept.batches, facts["kind"], facts["reason"], self.is_fixed, tuple(facts["steps"]))

@@ -18,12 +18,12 @@ from onnxfold.errors import ConfigError, MemoryLimitError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.save import loaded_bytes
-from onnxfold.graph.run.session import Session
+from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import float_values
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.kept_inputs import InputKind, KeptInputs, Shelf, is_text
+from onnxfold.inputs.kept_inputs import KeptInputs, Shelf, is_text
 from onnxfold.inputs.sample_kinds import DATA, FILLED, PRIOR, SAMPLE_KINDS, UNIFORM, WRITTEN
 from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
@@ -98,8 +98,9 @@ class TokenWriter:
         """Return ids: what the model writes if it can within the time, else ids by how common they are."""
         known = None if self.tokenizer is None else self.tokenizer.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, known))
-        ids = InputKind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
-        kept = shelf.find({"ids": ids}, {"kind": _KINDS.__contains__, "reason": is_text})
+        ids = InputInfo("ids", np.dtype(np.int64), (None, plan.length))
+        checks = {"kind": _KINDS.__contains__, "reason": is_text}
+        kept = shelf.find([ids], checks, (0, self.interface.vocabulary - 1))
         if kept is not None:
             return TokenText(kept.batches[0]["ids"], kept.facts["kind"], kept.facts["reason"])
         written = self._write(plan, requested, progress)

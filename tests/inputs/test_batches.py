@@ -78,7 +78,7 @@ def test_a_batch_that_fails_ends_the_others(workers: int) -> None:
         if i == 1 or workers == 1:
             raise UnsupportedModelError("no gradient")
         while True:
-            clock.check(schedule)
+            clock.check()
 
     with pytest.raises(UnsupportedModelError, match="no gradient"):
         run_batches(work, 4, workers, clock, lambda *_: None)
@@ -90,7 +90,7 @@ def test_progress_that_raises_ends_all_batches() -> None:
     def work(i: int) -> int:
         schedule = clock.start(i)
         while True:
-            clock.check(schedule)
+            clock.check()
 
     def refuse(*_: object) -> None:
         raise KeyboardInterrupt

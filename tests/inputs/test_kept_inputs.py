@@ -14,8 +14,9 @@ from onnxfold.cli import cli
 from onnxfold.files import cache
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.provenance import fingerprint
+from onnxfold.graph.run.session import InputInfo
 from onnxfold.inputs import kept_inputs, model_inputs
-from onnxfold.inputs.kept_inputs import InputKind, KeptInputs, is_text
+from onnxfold.inputs.kept_inputs import KeptInputs, is_text
 from testing import models
 
 QUICK = {"inputs": "deep-inversion", "samples": 8, "input_steps": (2,), "verify": False}
@@ -170,10 +171,10 @@ def test_batches_come_back_as_they_are() -> None:
         }
         for n, dtype in ((2, np.float16), (1, np.float16))
     ]
-    kinds = {
-        "x": InputKind(np.dtype(np.float16), (None, 2, None)), "ids": InputKind(np.dtype(np.int64), (None,)),
-        "flag": InputKind(np.dtype(bool), ()), "empty": InputKind(np.dtype(np.float64), (0,)),
-    }  # fmt: skip
+    kinds = [
+        InputInfo("x", np.dtype(np.float16), (None, 2, None)), InputInfo("ids", np.dtype(np.int64), (None,)),
+        InputInfo("flag", np.dtype(bool), ()), InputInfo("empty", np.dtype(np.float64), (0,)),
+    ]  # fmt: skip
     found = KeptInputs.from_bytes(KeptInputs(batches, {"kind": "x\n"}).to_bytes(), kinds, {"kind": is_text})
     assert found.facts == {"kind": "x\n"}
     for batch, kept in zip(batches, found.batches, strict=True):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from onnx import NodeProto
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -15,7 +14,15 @@ from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.inversion.deep_inversion import InversionSettings, LossTerms, Schedule
+from onnxfold.inputs.inversion.deep_inversion import (
+    InversionSettings,
+    LossTerms,
+    Schedule,
+    class_scores,
+    fused_layers,
+    normalizations,
+    optimised_inputs,
+)
 from onnxfold.torch_graph.executor import TorchGraph
 from onnxfold.torch_graph.registry import Operation
 
@@ -99,15 +106,13 @@ class InversionObjective:
     Threads may use it at a time.
     """
 
-    def __init__(
-        self, view: GraphView, norms: Sequence[NodeProto], scores: str, *, fused: Sequence[NodeProto] = (),
-        half: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, view: GraphView, *, half: bool = False) -> None:
         self._half = half
-        self.graph = TorchGraph(view)
+        self.graph, self.names, self.scores = TorchGraph(view), optimised_inputs(view), class_scores(view)
+        norms = normalizations(view)
+        fused = [] if norms else fused_layers(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
-        self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *([scores] if scores else [])]))
-        self.scores = scores
+        self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *filter(None, [self.scores])]))
         self._thread = _ThreadErrors()
         for node in norms:
             norm = batch_norm(view, node)
@@ -222,14 +227,13 @@ class Descent:
         self._weights = settings.weights_alone if alone else settings.weights
 
     def run(
-        self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor, schedule: Schedule,
-        tell: Callable[[Schedule], None],
-    ) -> dict[str, Tensor]:  # fmt: skip
+        self, feeds: Mapping[str, Tensor], labels: Tensor, schedule: Schedule, tell: Callable[[], None]
+    ) -> dict[str, Tensor]:
         """Return one batch, optimised."""
-        leaves = {name: feeds[name].clone().requires_grad_() for name in names}
+        leaves = {name: feeds[name].clone().requires_grad_() for name in self._objective.names}
         adam = Adam(list(leaves.values()))
         while schedule.running:
-            tell(schedule)
+            tell()
             off = self._gradients(feeds, leaves, labels)
             adam.step(self._settings.rate.highest * schedule.rate)
             schedule.note(off)
@@ -248,9 +252,9 @@ class Descent:
         return float(terms.get("statistics", loss).detach())
 
     @torch.no_grad()
-    def measure(self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor) -> LossTerms:
+    def measure(self, feeds: Mapping[str, Tensor], labels: Tensor) -> LossTerms:
         """Return the terms for a batch as it is."""
-        terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in names}}, labels)
+        terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in self._objective.names}}, labels)
         return LossTerms(**{name: float(term) for name, term in terms.items()})
 
     def _augment(self, x: Tensor) -> Tensor:

@@ -16,16 +16,7 @@ from torch import Tensor
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.inversion.deep_inversion import (
-    Inversion,
-    InversionSettings,
-    LossTerms,
-    Schedule,
-    class_scores,
-    fused_layers,
-    normalizations,
-    optimised_inputs,
-)
+from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, LossTerms, Schedule
 from onnxfold.inputs.inversion.descent import Descent, InversionObjective
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
@@ -67,7 +58,7 @@ class Clock:
             self.schedules[batch] = Schedule(self._rate, self.planned, self._exact[batch], share)
             return self.schedules[batch]
 
-    def check(self, _: Schedule) -> None:
+    def check(self) -> None:
         """Before every step of a batch: tell about it, or give up."""
         if self.stopped.is_set():
             raise StoppedError
@@ -117,10 +108,8 @@ _PARALLEL = 1 << 17
 
 def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: int, progress: Progress) -> Inversion:
     """Optimise batches of inputs."""
-    names = optimised_inputs(view)
-    norms, scores = normalizations(view), class_scores(view)
-    fused = [] if norms else fused_layers(view)
-    objective = InversionObjective(view, norms, scores, fused=fused)
+    objective = InversionObjective(view)
+    names = objective.names
     lengths = [len(batch[names[0]]) for batch in start]
     whole = _join_batches(start, lengths, names)
     samples = sum(lengths)
@@ -130,11 +119,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     order = np.random.default_rng(seed).permutation(max(probe.classes, 1))
     labels = torch.from_numpy(np.resize(order, samples)).to(objective.graph.device)
     if settings.bfloat16 and multiplies_bfloat16():
-        few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
-        objective = (
-            _half_objective(InversionObjective(view, norms, scores, fused=fused, half=True), few, names, labels)
-            or objective
-        )
+        half = InversionObjective(view, half=True)
+        few = {n: half.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
+        objective = half if _has_gradients(half, few, labels) else objective
 
     result = {n: np.empty_like(whole[n]) for n in names}
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
@@ -144,9 +131,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     def optimise(i: int) -> tuple[LossTerms, LossTerms]:
         part, descent = parts[i], descents[i]
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
-        before = descent.measure(feeds, names, labels[part])
-        optimised_values = descent.run(feeds, names, labels[part], clock.start(i), clock.check)
-        after = descent.measure({**feeds, **optimised_values}, names, labels[part])
+        before = descent.measure(feeds, labels[part])
+        optimised_values = descent.run(feeds, labels[part], clock.start(i), clock.check)
+        after = descent.measure({**feeds, **optimised_values}, labels[part])
         for name, values in optimised_values.items():
             result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
         return before, after
@@ -171,17 +158,15 @@ def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -
     return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
 
 
-def _half_objective(
-    objective: InversionObjective, feeds: dict[str, Tensor], names: list[str], labels: Tensor
-) -> InversionObjective | None:
-    """Return an objective that computes in half precision, None where an operator does not take it."""
-    leaves = {n: feeds[n].clone().requires_grad_() for n in names}
+def _has_gradients(objective: InversionObjective, feeds: dict[str, Tensor], labels: Tensor) -> bool:
+    """Whether all operators take the precision that an objective computes in."""
+    leaves = {n: feeds[n].clone().requires_grad_() for n in objective.names}
     try:
-        terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
+        terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[objective.names[0]])])
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, RuntimeError):
-        return None
-    return objective
+        return False
+    return True
 
 
 class _Probe:
