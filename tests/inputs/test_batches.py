@@ -74,7 +74,7 @@ def test_a_batch_that_fails_ends_the_others(workers: int) -> None:
     clock = Clock(InversionSettings(), 10**9, 4, workers)
 
     def work(i: int) -> int:
-        schedule = clock.start(i)
+        clock.start(i)
         if i == 1 or workers == 1:
             raise UnsupportedModelError("no gradient")
         while True:
@@ -88,7 +88,7 @@ def test_progress_that_raises_ends_all_batches() -> None:
     clock = Clock(InversionSettings(), 10**9, 2, 2)
 
     def work(i: int) -> int:
-        schedule = clock.start(i)
+        clock.start(i)
         while True:
             clock.check()
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 
-from onnxfold.graph.nodes import attr_float, attr_ints, attribute
-from onnxfold.graph.tensors import Array, is_float
+from onnxfold.graph.nodes import attr_float, attr_int, attr_ints
+from onnxfold.graph.tensors import Array, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
 
 Numbers = npt.NDArray[np.float64]
@@ -108,7 +108,7 @@ class _Front:
     def _follows(self, node: NodeProto, name: str) -> bool:
         """Take a node in; return whether it is one of these."""
         if node.op_type in _SAME:
-            self.is_float = self.is_float or is_float(int(attribute(node, "to", 0)))  # type: ignore[call-overload]
+            self.is_float = self.is_float or is_float(attr_int(node, "to", 0))
             return True
         if node.op_type == "BatchNormalization":
             mean, variance = (self._constant(n) for n in node.input[3:5])
@@ -137,8 +137,8 @@ class _Front:
         if self._view.is_weight(name):
             return np.asarray(self._view.weight(name), np.float64)
         node = self._view.producer(name)
-        value = attribute(node, "value") if node is not None and node.op_type == "Constant" else None
-        return None if value is None else np.asarray(numpy_helper.to_array(value), np.float64)  # type: ignore[arg-type]
+        value = None if node is None else constant_value(node)
+        return None if value is None else np.asarray(loaded(value), np.float64)
 
 
 def _known_scale(mean: Numbers, deviation: Numbers) -> InputScale:

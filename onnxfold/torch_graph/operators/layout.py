@@ -6,22 +6,18 @@ import torch
 from onnx import TensorProto, numpy_helper
 from torch import Tensor
 
+from onnxfold.graph.tensors import constant_value, loaded
 from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator, tensor_type, to_tensor
 
 
 @operator("Constant")
 def constant(node: TorchNode) -> Operation:
     """A literal value."""
-    value = node.value("value")
-    if isinstance(value, TensorProto):
-        tensor = to_tensor(numpy_helper.to_array(value), node.dtype)
-        return lambda: tensor
-    for ending, dtype in (("float", node.dtype), ("int", torch.int64)):
-        for name in (f"value_{ending}", f"value_{ending}s"):
-            if node.has_attribute(name):
-                numbers = torch.tensor(node.value(name), dtype=dtype)
-                return lambda: numbers
-    raise node.unsupported("its value is a string or sparse")
+    value = constant_value(node.node)
+    if value is None:
+        raise node.unsupported("its value is a string or sparse")
+    tensor = to_tensor(loaded(value), node.dtype)
+    return lambda: tensor
 
 
 @operator("ConstantOfShape")
