@@ -113,7 +113,7 @@ def held_out_inputs(
         interface = interface.with_session_types(infos)
         source = TokenSource(view, interface, texts.writer, texts.tokenizer, seed, texts.beside)
         # Told as the stages of the fold are, this would look as if it began anew.
-        text, _ = source.make_text(
+        text = source.make_text(
             InputRequest(seed=seed), cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
             progress=lambda text, done, total: progress(f"verify, {text}", done, total),
         )  # fmt: skip

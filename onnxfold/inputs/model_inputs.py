@@ -169,15 +169,14 @@ def model_inputs(
     # Tokens, with all other inputs: never images, whatever is requested.
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
-    text, notes = texts.make_text(requested, cache=cache, any_ids=kind == NOISE, progress=progress)
-    return _text_inputs(texts, text, notes)
+    return _text_inputs(texts, texts.make_text(requested, cache=cache, any_ids=kind == NOISE, progress=progress))
 
 
-def _text_inputs(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> ModelInputs:
+def _text_inputs(texts: TokenSource, text: TokenText) -> ModelInputs:
     """Return a text as inputs of the model."""
     batches, facts = texts.batches(text.ids), texts.facts(text.ids, text.kind)
     is_fixed = texts.interface.fixed_batch is not None
-    return ModelInputs(batches, text.kind, text.summary, is_fixed, notes=notes, tokens=facts)
+    return ModelInputs(batches, text.kind, text.summary, is_fixed, notes=text.notes, tokens=facts)
 
 
 @dataclass(frozen=True, eq=False)

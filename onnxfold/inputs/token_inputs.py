@@ -74,6 +74,7 @@ class TokenText:
     ids: Array
     kind: str
     reason: str  # how they were made, and why not otherwise
+    notes: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -244,14 +245,15 @@ class TokenSource:
     def make_text(
         self, requested: InputRequest, *, cache: Cache | None = None, any_ids: bool = False,
         tokens: int = token_plan.TOKENS, progress: Progress = silent,
-    ) -> tuple[TokenText, tuple[str, ...]]:  # fmt: skip
-        """Return token ids without data, and notes."""
+    ) -> TokenText:  # fmt: skip
+        """Return token ids without data."""
         tokenizer, notes = self.found_tokenizer
         plan = token_plan.planned_tokens(self.view, self.interface, requested, tokens=tokens)
-        writer = self.writer(None if any_ids else tokenizer)
         if any_ids:
-            return writer.draw(plan, requested.seed, "requested"), (*notes, *plan.notes)
-        return writer.text(plan, requested, cache=cache, progress=progress), (*notes, *plan.notes)
+            text = self.writer(None).draw(plan, requested.seed, "requested")
+        else:
+            text = self.writer(tokenizer).text(plan, requested, cache=cache, progress=progress)
+        return replace(text, notes=(*notes, *plan.notes))
 
     def writer(self, tokenizer: Tokenizer | None) -> TokenWriter:
         """Return the generator of ids for the model."""

@@ -15,10 +15,9 @@ from torch import Tensor
 from onnxfold.errors import ConfigError
 from onnxfold.files import Read, check_outputs
 from onnxfold.graph.files.save import outputs_of, save, to_model
-from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph.executor import TorchGraph
-from onnxfold.torch_graph.norms import SCALES_AND_BIASES
+from onnxfold.torch_graph.norms import SCALES_AND_BIASES, holds_floats
 
 #: Inputs of operators that hold what is trained.
 _TRAINED = {
@@ -95,4 +94,4 @@ def _float_weight(view: GraphView, node: NodeProto, index: int) -> str:
         if producer is None or producer.op_type not in _LAID_OUT:
             return ""
         name = producer.input[0]
-    return name if is_float(view.weight_type(name)) and view.weight_size(name) > 1 else ""
+    return name if holds_floats(view, name) else ""

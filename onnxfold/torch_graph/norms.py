@@ -22,7 +22,7 @@ def norm_weights(view: GraphView) -> list[str]:
 
     A norm may also be written out: a row of weights multiplies what was divided by a root.
     """
-    return list(dict.fromkeys(name for node in view.nodes for name in _weights(view, node) if _is_float(view, name)))
+    return list(dict.fromkeys(name for node in view.nodes for name in _weights(view, node) if holds_floats(view, name)))
 
 
 def _weights(view: GraphView, node: NodeProto) -> Iterator[str]:
@@ -51,5 +51,6 @@ def _behind_casts(view: GraphView, tensor: str) -> NodeProto | None:
     return node
 
 
-def _is_float(view: GraphView, name: str) -> bool:
+def holds_floats(view: GraphView, name: str) -> bool:
+    """Whether a tensor is a weight of more than one float."""
     return bool(name) and view.is_weight(name) and is_float(view.weight_type(name)) and view.weight_size(name) > 1
