@@ -327,7 +327,7 @@ def with_own_text(
     plan = planned_beside(texts.view, texts.interface, ids.shape)
     if plan is None:
         return user_inputs
-    text = texts.writer(texts.found_tokenizer[0]).text(plan, requested, cache=cache, progress=progress)
+    text = texts.text(plan, requested, cache=cache, progress=progress)
     if text.kind != WRITTEN:
         return user_inputs
     batches = spread(user_inputs.batches, texts.batches(text.ids))

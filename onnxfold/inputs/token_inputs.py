@@ -84,20 +84,107 @@ class TokenText:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenWriter:
-    """Makes token ids for one model."""
+class TokenSource:
+    """Where tokens for a model may come from."""
 
     view: GraphView
     interface: TokenInterface
-    source: ModelLike | Session | None  # the model that onnxruntime runs; the view where it is not given
-    tokenizer: Tokenizer | None
-    others: Others  # makes inputs that are not made of tokens
+    source: ModelLike | Session | None = None  # the model that onnxruntime runs; the view where it is not given
+    #: The user's tokenizer file; else the one beside the model is taken, if there is one.
+    tokenizer: str | PathLike[str] | None = None
+    seed: int = 0  # seed of inputs that are not made of tokens
+    beside: object = None  # the file beside which a tokenizer may lie, where it is not the source
+
+    def make_text(
+        self, requested: InputRequest, *, cache: Cache | None = None, any_ids: bool = False,
+        tokens: int = token_plan.TOKENS, progress: Progress = silent,
+    ) -> TokenText:  # fmt: skip
+        """Return token ids without data."""
+        plan = token_plan.planned_tokens(self.view, self.interface, requested, tokens=tokens)
+        if any_ids:
+            text = self.draw(plan, requested.seed, "requested", any_ids=True)
+        else:
+            text = self.text(plan, requested, cache=cache, progress=progress)
+        return replace(text, notes=(*self.found_tokenizer[1], *plan.notes))
+
+    @cached_property
+    def found_tokenizer(self) -> tuple[Tokenizer | None, tuple[str, ...]]:
+        """The tokenizer, and a note if one beside the model cannot be read."""
+        if self.tokenizer is not None:
+            return read_tokenizer(Path(self.tokenizer)), ()
+        return tokenizer_beside(self.source if self.beside is None else self.beside)
+
+    @property
+    def _known(self) -> Tokenizer | None:
+        return self.found_tokenizer[0]
+
+    def read_text(self, path: Path, requested: InputRequest) -> TokenText:
+        """Return the ids of the front of a text, in sequences."""
+        plan = token_plan.planned_tokens(self.view, self.interface, requested, text=token_plan.GIVEN_TEXT)
+        tokenizer = require_tokenizer(self._known)
+        front, behind = tokenizer.frame
+        length = plan.length - len(front) - len(behind)
+        ids = tokens_of(path, tokenizer, self.interface, most=plan.count * length)
+        if self.interface.fixed_length is None:
+            length = min(length, len(ids))
+        count = len(ids) // length if length > 0 else 0
+        batch = self.interface.fixed_batch or 1
+        count = count // batch * batch
+        if not count:
+            raise ConfigError(f"'{path}' holds {len(ids)} tokens, too few for the model's inputs: give a longer text")
+        return TokenText(framed_rows(ids, (count, length), front, behind), DATA, f"the front of '{path}'")
+
+    def short_batch(self, ids: Array, kind: str = DATA) -> dict[str, Array] | None:
+        """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
+        if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
+            return None
+        count, length = _SHORT
+        if kind == WRITTEN:
+            most, length = _LONGER
+            cost = max(float(count_token_macs(self.view)), 1.0) * length
+            count = int(min(max(_LONGER_COST // cost, _FEWEST_LONGER), most))
+        return self.batches(ids[:count, :length])[0]
+
+    def words(self, ids: Array, kind: str = DATA) -> Matrix | None:
+        """Return how common every token is where inputs of a kind show these; None where no table of them is known."""
+        table, are_drawn = self.interface.table, SAMPLE_KINDS[kind].are_words_alone
+        return frequencies(ids, table.rows, self._known, are_drawn=are_drawn) if table.is_known else None
+
+    def facts(self, ids: Array | None, kind: str = DATA) -> TokenFacts:
+        """Return facts about the model, and about inputs of some ids."""
+        known = self.interface.vocabulary if self.interface.table.is_known else 0
+        continues = token_plan.continues_text(self.view, self.interface)
+        answers = TokenAnswers(known, cache_outputs(self.view.output_names), continues)
+        if ids is None:
+            return TokenFacts(answers)
+        return TokenFacts(answers, self.short_batch(ids, kind) if ids.ndim > 1 else None, self.words(ids, kind))
+
+    def batches(self, ids: Array) -> Batches:
+        """Return batches of all inputs."""
+        size = self.batch_size(ids.shape[1])
+        return [
+            whole_feeds(self.interface, ids[begin : begin + size], self.others) for begin in range(0, len(ids), size)
+        ]
+
+    def batch_size(self, length: int) -> int:
+        """Return how many sequences of some length are run at a time: the scores of all words take most memory."""
+        per_row = 4 * length * self.interface.vocabulary
+        return self.interface.fixed_batch or min(max(_BATCH_BYTES // per_row, 1), _LARGEST_BATCH)
+
+    @property
+    def others(self) -> Others:
+        """A function that makes inputs which hold no tokens."""
+
+        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return float_values(self.view, info.name, shape, self.seed).astype(info.dtype)
+
+        return values
 
     def text(
         self, plan: TokenPlan, requested: InputRequest, *, cache: Cache | None = None, progress: Progress = silent
     ) -> TokenText:
         """Return ids: what the model writes if it can within the time, else ids by how common they are."""
-        known = None if self.tokenizer is None else self.tokenizer.digest
+        known = None if self._known is None else self._known.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, known))
         ids = InputInfo("ids", np.dtype(np.int64), (None, plan.length))
         checks = {"kind": _KINDS.__contains__, "reason": is_text}
@@ -108,16 +195,17 @@ class TokenWriter:
         shelf.keep(KeptInputs([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason}))
         return written
 
-    def draw(self, plan: TokenPlan, seed: int, why: str) -> TokenText:
-        """Return ids drawn one by one, by how common they are where that is known."""
-        front, behind = ((), ()) if self.tokenizer is None else self._frame(plan.length)
-        ids = self._random((plan.count, plan.length), seed)
+    def draw(self, plan: TokenPlan, seed: int, why: str, *, any_ids: bool = False) -> TokenText:
+        """Return ids drawn one by one, by how common they are where that is known, or any."""
+        tokenizer = None if any_ids else self._known
+        front, behind = ((), ()) if tokenizer is None else self._frame(plan.length)
+        ids = self._random((plan.count, plan.length), seed, tokenizer)
         ids[:, : len(front)] = front
         ids[:, plan.length - len(behind) :] = behind
-        if self.tokenizer is None:
+        if tokenizer is None:
             rows = f"uniformly below {self.interface.vocabulary:,}, without a tokenizer.json"
             return TokenText(ids, UNIFORM, f"drawn {rows}; {why}")
-        return TokenText(ids, PRIOR, f"drawn by their ranks in {self.tokenizer.path.name}; {why}")
+        return TokenText(ids, PRIOR, f"drawn by their ranks in {tokenizer.path.name}; {why}")
 
     def _write(self, plan: TokenPlan, requested: InputRequest, progress: Progress) -> TokenText:
         seed = requested.seed
@@ -159,7 +247,7 @@ class TokenWriter:
             how = f"{how}, in {most} readings"
             ids = reread_texts(writing, texts, free, most)
         written = language_model.most_varied(ids, whole)
-        others = self._random((plan.count - whole, plan.length), seed + 2)
+        others = self._random((plan.count - whole, plan.length), seed + 2, self._known)
         whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
         loose = min(self._multiple(len(others) * _LOOSE), whole_batches)
         if loose and model.scores_every_position:
@@ -173,7 +261,7 @@ class TokenWriter:
 
     def _fill_in(self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress) -> TokenText:
         seed = requested.seed
-        blank = None if self.tokenizer is None else self.tokenizer.blank
+        blank = None if self._known is None else self._known.blank
         readings, why = token_plan.affordable_readings(self.view, plan, requested)
         if blank is None or blank >= self.interface.vocabulary or not readings:
             return self.draw(plan, seed, why or "no tokenizer.json says what a blank is")
@@ -199,8 +287,8 @@ class TokenWriter:
 
     def _draw_starts(self, count: int, length: int, seed: int) -> tuple[Array, Array]:
         """Return drawn ids, half of them with a first one as texts have it, and the places that the model writes."""
-        texts = self._random((count, length), seed + 1)
-        known = () if self.tokenizer is None else self.tokenizer.beginnings
+        texts = self._random((count, length), seed + 1, self._known)
+        known = () if self._known is None else self._known.beginnings
         begins = [i for i in known if i < self.interface.vocabulary]
         if begins:
             texts[::2, 0] = np.resize(begins, len(texts[::2]))
@@ -208,125 +296,26 @@ class TokenWriter:
         free[:, :_FIRST] = False
         return texts, free
 
-    def _random(self, shape: tuple[int, int], seed: int) -> Array:
+    def _random(self, shape: tuple[int, int], seed: int, tokenizer: Tokenizer | None) -> Array:
         random, rows = np.random.default_rng([seed, 2]), self.interface.vocabulary
-        if self.tokenizer is None:
+        if tokenizer is None:
             return random.integers(0, rows, shape)
-        ids: Array = random.choice(rows, shape, p=self.tokenizer.prior(rows))
+        ids: Array = random.choice(rows, shape, p=tokenizer.prior(rows))
         return ids
 
     def _frame(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special ids around every sequence, where there is room for them."""
-        assert self.tokenizer is not None
-        front, behind = self.tokenizer.frame
+        assert self._known is not None
+        front, behind = self._known.frame
         fits = len(front) + len(behind) < length and all(i < self.interface.vocabulary for i in (*front, *behind))
         return (front, behind) if fits else ((), ())
 
     @property
     def _banned(self) -> Array:
         banned = np.zeros(self.interface.vocabulary, bool)
-        special = () if self.tokenizer is None else self.tokenizer.special
+        special = () if self._known is None else self._known.special
         banned[[i for i in special if i < len(banned)]] = True
         return banned if not banned.all() else np.zeros_like(banned)
-
-
-@dataclass(frozen=True, eq=False)
-class TokenSource:
-    """Where tokens for a model may come from."""
-
-    view: GraphView
-    interface: TokenInterface
-    source: ModelLike | Session | None = None  # the model that onnxruntime runs; the view where it is not given
-    #: The user's tokenizer file; else the one beside the model is taken, if there is one.
-    tokenizer: str | PathLike[str] | None = None
-    seed: int = 0  # seed of inputs that are not made of tokens
-    beside: object = None  # the file beside which a tokenizer may lie, where it is not the source
-
-    def make_text(
-        self, requested: InputRequest, *, cache: Cache | None = None, any_ids: bool = False,
-        tokens: int = token_plan.TOKENS, progress: Progress = silent,
-    ) -> TokenText:  # fmt: skip
-        """Return token ids without data."""
-        tokenizer, notes = self.found_tokenizer
-        plan = token_plan.planned_tokens(self.view, self.interface, requested, tokens=tokens)
-        if any_ids:
-            text = self.writer(None).draw(plan, requested.seed, "requested")
-        else:
-            text = self.writer(tokenizer).text(plan, requested, cache=cache, progress=progress)
-        return replace(text, notes=(*notes, *plan.notes))
-
-    def writer(self, tokenizer: Tokenizer | None) -> TokenWriter:
-        """Return the generator of ids for the model."""
-        return TokenWriter(self.view, self.interface, self.source, tokenizer, self.others)
-
-    @cached_property
-    def found_tokenizer(self) -> tuple[Tokenizer | None, tuple[str, ...]]:
-        """The tokenizer, and a note if one beside the model cannot be read."""
-        if self.tokenizer is not None:
-            return read_tokenizer(Path(self.tokenizer)), ()
-        return tokenizer_beside(self.source if self.beside is None else self.beside)
-
-    def read_text(self, path: Path, requested: InputRequest) -> TokenText:
-        """Return the ids of the front of a text, in sequences."""
-        plan = token_plan.planned_tokens(self.view, self.interface, requested, text=token_plan.GIVEN_TEXT)
-        tokenizer = require_tokenizer(self.found_tokenizer[0])
-        front, behind = tokenizer.frame
-        length = plan.length - len(front) - len(behind)
-        ids = tokens_of(path, tokenizer, self.interface, most=plan.count * length)
-        if self.interface.fixed_length is None:
-            length = min(length, len(ids))
-        count = len(ids) // length if length > 0 else 0
-        batch = self.interface.fixed_batch or 1
-        count = count // batch * batch
-        if not count:
-            raise ConfigError(f"'{path}' holds {len(ids)} tokens, too few for the model's inputs: give a longer text")
-        return TokenText(framed_rows(ids, (count, length), front, behind), DATA, f"the front of '{path}'")
-
-    def short_batch(self, ids: Array, kind: str = DATA) -> dict[str, Array] | None:
-        """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
-        if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
-            return None
-        count, length = _SHORT
-        if kind == WRITTEN:
-            most, length = _LONGER
-            cost = max(float(count_token_macs(self.view)), 1.0) * length
-            count = int(min(max(_LONGER_COST // cost, _FEWEST_LONGER), most))
-        return self.batches(ids[:count, :length])[0]
-
-    def words(self, ids: Array, kind: str = DATA) -> Matrix | None:
-        """Return how common every token is where inputs of a kind show these; None where no table of them is known."""
-        table, are_drawn = self.interface.table, SAMPLE_KINDS[kind].are_words_alone
-        return frequencies(ids, table.rows, self.found_tokenizer[0], are_drawn=are_drawn) if table.is_known else None
-
-    def facts(self, ids: Array | None, kind: str = DATA) -> TokenFacts:
-        """Return facts about the model, and about inputs of some ids."""
-        known = self.interface.vocabulary if self.interface.table.is_known else 0
-        continues = token_plan.continues_text(self.view, self.interface)
-        answers = TokenAnswers(known, cache_outputs(self.view.output_names), continues)
-        if ids is None:
-            return TokenFacts(answers)
-        return TokenFacts(answers, self.short_batch(ids, kind) if ids.ndim > 1 else None, self.words(ids, kind))
-
-    def batches(self, ids: Array) -> Batches:
-        """Return batches of all inputs."""
-        size = self.batch_size(ids.shape[1])
-        return [
-            whole_feeds(self.interface, ids[begin : begin + size], self.others) for begin in range(0, len(ids), size)
-        ]
-
-    def batch_size(self, length: int) -> int:
-        """Return how many sequences of some length are run at a time: the scores of all words take most memory."""
-        per_row = 4 * length * self.interface.vocabulary
-        return self.interface.fixed_batch or min(max(_BATCH_BYTES // per_row, 1), _LARGEST_BATCH)
-
-    @property
-    def others(self) -> Others:
-        """A function that makes inputs which hold no tokens."""
-
-        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
-            return float_values(self.view, info.name, shape, self.seed).astype(info.dtype)
-
-        return values
 
 
 def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
