@@ -25,25 +25,24 @@ _GREY, _COLOUR = 0, 2
 _PERCENTILES = (0.5, 99.5)
 
 
-def write_png_grid(images: Array, path: str | Path, *, columns: int | None = None, border: int = 1) -> Path:
+def write_png_grid(images: Array, path: str | Path, *, columns: int | None = None) -> Path:
     """Write images side by side, with one scale for all of them."""
     target = Path(path)
     with replace_file(target) as file:
-        file.write(png_grid(images, columns=columns, border=border))
+        file.write(png_grid(images, columns=columns))
     return target
 
 
-def png_grid(images: Array, *, columns: int | None = None, border: int = 1) -> bytes:
+def png_grid(images: Array, *, columns: int | None = None) -> bytes:
     """Return the file of :func:`write_png_grid`."""
     pixels = _pixels(images)
     samples, height, width, channels = pixels.shape
     columns = columns or math.ceil(math.sqrt(samples))
     rows = -(-samples // columns)
-    grid = np.zeros((rows * (height + border) - border, columns * (width + border) - border, channels), np.uint8)
-    for i, image in enumerate(pixels):
-        top, left = i // columns * (height + border), i % columns * (width + border)
-        grid[top : top + height, left : left + width] = image
-    return _png(grid)
+    # A dark line behind every row and column, but the last ones.
+    tiles = np.pad(pixels, ((0, rows * columns - samples), (0, 1), (0, 1), (0, 0)))
+    tiles = tiles.reshape(rows, columns, height + 1, width + 1, channels).swapaxes(1, 2)
+    return _png(tiles.reshape(rows * (height + 1), columns * (width + 1), channels)[:-1, :-1])
 
 
 def _pixels(images: Array) -> npt.NDArray[np.uint8]:
