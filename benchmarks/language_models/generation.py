@@ -10,8 +10,8 @@ import numpy as np
 
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
+from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 
 PROMPTS = ("The capital of France is", "To bake a loaf of bread, you need", "Once upon a time, there was a little")
@@ -24,13 +24,10 @@ def written(model: Path, tokenizer: Tokenizer) -> list[str]:
     """Return the likeliest continuation of every prompt, the model reading everything again for every token."""
     from tokenizers import Tokenizer as Decoder
 
-    session = Session(model)
-    interface = token_interface(load(model))  # which tells the sizes of caches that a file leaves open
+    session, view = Session(model), load(model)
+    interface = token_interface(view)  # which tells the sizes of caches that a file leaves open
     assert interface is not None
-    reader, decoder = (
-        LanguageModel(session, interface.with_session_types(session.inputs)),
-        Decoder.from_file(str(tokenizer.path)),
-    )
+    reader, decoder = TokenSource(view, interface).model(session), Decoder.from_file(str(tokenizer.path))
     found = []
     for prompt in PROMPTS:
         ids = [int(i) for i in (*tokenizer.frame[0], *tokenizer.ids(prompt))]

@@ -38,7 +38,7 @@ def continuing_model(session: object, view: GraphView) -> LanguageModel | None:
     interface = token_interface(view)
     if not isinstance(session, Session) or interface is None or interface.ids is None or len(interface.ids.shape) != 2:
         return None
-    model = LanguageModel(session, interface.with_session_types(session.inputs), TokenSource(view, interface).others)
+    model = TokenSource(view, interface).model(session)
     with suppress(VerificationError, MemoryError, MemoryLimitError):  # then the trial on a few ids does not run
         return model if model.scores is not None and model.scores_every_position and model.is_causal else None
     return None
@@ -191,8 +191,7 @@ def read_windows(
             raise ConfigError(
                 f"perplexity is for language models, and the {which} model takes no tokens: leave out --text"
             )
-        others = TokenSource(view, interface).others
-        model = LanguageModel(session, interface.with_session_types(session.inputs), others)
+        model = TokenSource(view, interface).model(session)
         if model.scores is None or not model.is_causal:
             what = "gives no scores of words" if model.scores is None else "reads what follows a word"
             raise ConfigError(

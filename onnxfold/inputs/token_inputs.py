@@ -134,6 +134,10 @@ class TokenSource:
             raise ConfigError(f"'{path}' holds {len(ids)} tokens, too few for the model's inputs: give a longer text")
         return TokenText(framed_rows(ids, (count, length), front, behind), DATA, f"the front of '{path}'")
 
+    def model(self, session: Session) -> LanguageModel:
+        """Return a session of the model as one of a language model."""
+        return LanguageModel(session, self.interface.with_session_types(session.inputs), self.others)
+
     def short_batch(self, ids: Array, kind: str = DATA) -> dict[str, Array] | None:
         """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
         if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
@@ -214,8 +218,7 @@ class TokenSource:
         if not self.interface.table.is_known:
             return self.draw(plan, seed, "the table that ids look up was not found, and only the smallest ids are safe")
         try:
-            session = self._session()
-            model = LanguageModel(session, self.interface.with_session_types(session.inputs), self.others)
+            model = self.model(self._session())
             together = language_model.sequences_at_once(model, plan.length, self._count_with_spare(plan.count))
             model.require_memory(together, plan.length)
             if model.scores is None:

@@ -40,18 +40,13 @@ _TRIED = 8
 _ROUNDING = 1e-2
 
 
-def no_others(info: TokenInput, shape: tuple[int, ...]) -> Array:
-    """Refuse inputs that are not made of tokens."""
-    raise VerificationError(f"the input '{info.name}' is not made of tokens")
-
-
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
     """A session whose outputs are known."""
 
     session: Session
     interface: TokenInterface
-    others: Others = no_others  # makes inputs that are not made of tokens
+    others: Others  # makes inputs that are not made of tokens
 
     @cached_property
     def scores(self) -> int | None:

@@ -13,6 +13,7 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
+from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import (
     Purpose,
     TokenInterface,
@@ -21,7 +22,7 @@ from onnxfold.inputs.tokens.interface import (
     token_interface,
     whole_feeds,
 )
-from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, continue_texts, no_others
+from onnxfold.inputs.tokens.language_model import Writing, continue_texts
 from onnxfold.progress import ProgressBar
 from testing.genai_models import LONGEST, Kind, genai_decoder
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
@@ -35,6 +36,10 @@ MODELS = {
 
 def _info(name: str, dtype: type, *shape: int | None) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+
+def _refuse(*_: object) -> np.ndarray:
+    raise AssertionError("an input is not made of tokens")
 
 
 def _interface(infos: list[onnx.ValueInfoProto]) -> TokenInterface | None:
@@ -102,7 +107,7 @@ def test_a_causal_mask_and_a_fixed_past() -> None:
     found = _interface(infos)
     assert found is not None
     assert (found.fixed_batch, found.fixed_length) == (1, 4)
-    feeds = whole_feeds(found, np.zeros((1, 4), np.int64), no_others)
+    feeds = whole_feeds(found, np.zeros((1, 4), np.int64), _refuse)
     assert feeds["attention_mask"].tolist() == [[0] * 6 + [1] * 4]
     assert (feeds["causal_mask"][0, 0, 0] < -100).tolist() == [False] * 7 + [True] * 3
     assert feeds["past_key_0"].shape == (1, 2, 6, 8)
@@ -212,7 +217,7 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     interface = token_interface(load(MODELS["decoder"]))
     assert interface is not None
-    model = LanguageModel(Session(MODELS["decoder"]), interface)
+    model = TokenSource(load(MODELS["decoder"]), interface).model(Session(MODELS["decoder"]))
     monkeypatch.setattr(Footprint, "of", counted)
     model.require_memory(4, 20)
     written = np.arange(20) >= 2

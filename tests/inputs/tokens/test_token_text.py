@@ -21,6 +21,7 @@ from onnxfold.graph.run.session import Session
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
@@ -56,7 +57,7 @@ def _ids(inputs: ModelInputs) -> np.ndarray[Any, Any]:
 def _model(proto: onnx.ModelProto) -> LanguageModel:
     interface = token_interface(load(proto))
     assert isinstance(interface, TokenInterface)
-    return LanguageModel(Session(proto), interface)
+    return TokenSource(load(proto), interface).model(Session(proto))
 
 
 # -- what models write -----------------------------------------------------------------------------
