@@ -30,7 +30,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the API on first use: `onnxfold --version` needs neither onnx nor scikit-learn."""
+    """Import the API on first use: `onnxfold --version` needs neither onnx nor scipy."""
     if name in ("FoldResult", "compare", "fold", "inspect", "to_torch"):
         from onnxfold import api
 

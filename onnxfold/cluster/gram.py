@@ -1,15 +1,12 @@
-r"""Exact reduction of long feature vectors to as many dimensions as there are points, and k-means by inner products.
+r"""Feature vectors by which channels are compared, and points by their inner products, however long the vectors are.
 
-Where only the Gram matrix K of the points is known, and with a matrix M whose rows average the members of a cluster,
-the squared distance of point i to the mean of cluster c is
+Where only the Gram matrix K of n points is known, their squared distances are K_ii + K_jj - 2 K_ij, and with a matrix M
+whose rows average the members of a cluster, the squared distance of point i to the mean of cluster c is
 
     K_ii - 2 (M K)_ci + (M K M^T)_cc.
 
 M has one number per point, so a round of Lloyd's takes n^2 additions where points of n dimensions take n^2 k
-multiplications, and K needs no eigenvectors. Groups of more than
-:data:`onnxfold.statistics.samples.WIDE` channels, whose clusters are almost as many as they are, are clustered so.
-
-Feature vectors by which channels are compared.
+multiplications.
 
 A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T],
 over all producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on
@@ -27,18 +24,24 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member, rows_of
 from onnxfold.channels.layers import epsilon
-from onnxfold.cluster.partition import Labels, check_clusters
+from onnxfold.cluster.partition import ChannelPartition, Labels, renumber
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.statistics.moments import remove_mean
-from onnxfold.statistics.samples import parts
 
 Rows = npt.NDArray[np.floating]
+Vector = npt.NDArray[np.float64]
+
+#: Rounding of |x|^2 + |y|^2 - 2 xy, relative to |x|^2 + |y|^2.
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 def features(view: GraphView, group: FoldGroup, *, with_deviation: bool) -> Iterator[tuple[Role, Rows]]:
@@ -67,22 +70,17 @@ def member_rows(view: GraphView, member: Member) -> Rows:
     return rows.reshape(len(rows), -1)
 
 
-Points = npt.NDArray[np.float64]
+def require_finite(group: FoldGroup, values: npt.NDArray[np.float64]) -> None:
+    """Refuse weights that cannot be compared."""
+    if not np.isfinite(values).all():
+        raise UnsupportedModelError(
+            f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
+        )
 
 
-def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
-    r"""Return n points in n dimensions with the distances of n points in d >> n dimensions.
-
-    With the features X (n x d) centred, X X^T = Q L Q^T; the rows of Q sqrt(L) have the same pairwise distances and
-    weighted means as the rows of X, so k-means on them gives the same clusters. X is never formed: its Gram
-    matrix is the sum of its blocks' Gram matrices.
-    """
-    return points_of(centred_gram(blocks))
-
-
-def centred_gram(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
-    """Return the Gram matrix of n centred points."""
-    gram: Points | None = None
+def centred_gram(blocks: Iterable[Rows]) -> Matrix:
+    """Return the Gram matrix of n centred points, the sum of that of every block of their features."""
+    gram: Matrix | None = None
     for block in blocks:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
         rest, _ = remove_mean(block)
@@ -101,48 +99,40 @@ def centred_gram(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     return gram
 
 
-def points_of(gram: Points) -> Points:
-    """Return points whose inner products a Gram matrix holds."""
-    if len(gram) == 1:
-        return np.zeros((1, 1))
-    values, vectors = np.linalg.eigh(gram)
-    keep = values > max(values[-1], 0.0) * 1e-12
-    if not keep.any():
-        return np.zeros((len(gram), 1))
-    points: Points = vectors[:, keep] * np.sqrt(values[keep])
-    return points
-
-
-_MAX_ITERATIONS = 50
-
-
-class Products:
+class Points:
     """Points by their inner products."""
 
-    def __init__(self, gram: Points) -> None:
+    def __init__(self, gram: Matrix) -> None:
         self.gram = gram
 
-    def of(self, points: Labels) -> "Products":
+    def __len__(self) -> int:
+        return len(self.gram)
+
+    def of(self, points: Labels) -> "Points":
         """Return some of the points; all of them, if they are as many."""
-        return self if len(points) == len(self.gram) else Products(self.gram[np.ix_(points, points)])
+        return self if len(points) == len(self) else Points(self.gram[np.ix_(points, points)])
+
+    @property
+    def distances(self) -> Vector:
+        """Distances of all pairs in the order of scipy, shape (n (n - 1) / 2,); 0 where points agree up to rounding."""
+        squares, start = self.gram.diagonal(), 0
+        distances = np.empty(len(self) * (len(self) - 1) // 2)
+        for i in range(len(self) - 1):
+            both = squares[i] + squares[i + 1 :]
+            row = both - 2.0 * self.gram[i, i + 1 :]
+            row[row <= _ROUNDING * both] = 0.0
+            np.sqrt(row, out=distances[start : start + len(row)])
+            start += len(row)
+        return distances
 
     @cached_property
-    def tree(self) -> npt.NDArray[np.float64]:
+    def tree(self) -> Matrix:
         """Ward's hierarchy."""
         from scipy.cluster.hierarchy import linkage
 
-        squares, n = self.gram.diagonal(), len(self.gram)
-        distances = np.empty(n * (n - 1) // 2)
-        start = 0
-        for i in range(n - 1):
-            row = distances[start : start + n - 1 - i]
-            row[:] = squares[i] + squares[i + 1 :] - 2.0 * self.gram[i, i + 1 :]
-            start += len(row)
-        np.maximum(distances, 0.0, out=distances)
-        np.sqrt(distances, out=distances)
-        return np.asarray(linkage(distances, "ward"), np.float64)
+        return np.asarray(linkage(self.distances, "ward"), np.float64)
 
-    def mean_products(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
+    def mean_products(self, labels: Labels, weights: Vector, k: int) -> tuple[Matrix, Vector]:
         """Return the inner products of k weighted means with all points, shape (k, n), and with themselves.
 
         Points with the label -1 belong to no cluster; no other label may be missing.
@@ -151,54 +141,30 @@ class Products:
         total = np.bincount(labels[members], weights=weights[members], minlength=k)
         share = weights[members] / total[labels[members]]
         means = csr_array((share, (labels[members], members)), shape=(k, len(labels)))
-        cross: Points = means @ self.gram
+        cross: Matrix = means @ self.gram
         own = share * cross[labels[members], members]
         return cross, np.bincount(labels[members], weights=own, minlength=k).astype(np.float64)
 
-    def scatter(self, labels: Labels) -> float:
-        """Return the part of the points' variance that lies within clusters, or in points with the label -1."""
-        total = float(self.gram.trace()) - float(self.gram.mean()) * len(self.gram)
-        sizes = np.bincount(labels[labels >= 0])
-        _, means = self.mean_products(labels, np.ones(len(labels)), len(sizes))
-        lost = float(self.gram.trace()) - float((sizes * means).sum())
+    def scatter(self, partition: ChannelPartition) -> float:
+        """Return the part of the points' variance that lies within clusters, or in points that belong to none."""
+        whole = float(self.gram.trace())
+        total = whole - float(self.gram.mean()) * len(self)
+        if partition.matrices is None:
+            _, means = self.mean_products(partition.labels, np.ones(len(self)), partition.clusters)
+            lost = whole - float((partition.cluster_sizes * means).sum())
+        else:
+            rest = np.eye(len(self)) - partition.decode @ partition.encode
+            lost = float(((rest @ self.gram) * rest).sum())
         return max(lost, 0.0) / total if total > 0.0 else 0.0
 
 
-def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: int, *, seed: int) -> Labels:
-    """Cluster weighted points as :func:`onnxfold.cluster.clusterings.kmeans.kmeans` does, from Ward's hierarchy."""
-    from scipy.cluster.hierarchy import fcluster
+def cut_tree(tree: Matrix, k: int) -> Labels:
+    """Return k clusters of a hierarchy in scipy's form, numbered by first member: its last k - 1 merges are undone.
 
-    n = len(points.gram)
-    check_clusters(k, n)
-    if k in (1, n):
-        return np.arange(n) % k
-    labels = np.asarray(fcluster(points.tree, k, "maxclust"), np.int64) - 1
-    apart = np.zeros(n)
-    for _ in range(_MAX_ITERATIONS):
-        labels = _fill_empty(labels, apart, k)
-        cross, squares = points.mean_products(labels, weights, k)
-        nearest = np.empty_like(labels)
-        for part in parts(n):
-            distance = squares - 2.0 * cross[:, part].T
-            nearest[part] = distance.argmin(axis=1)
-            apart[part] = distance.min(axis=1) + points.gram.diagonal()[part]
-        if np.array_equal(nearest, labels):
-            break
-        labels = nearest
-    return _fill_empty(labels, apart, k)
-
-
-def _fill_empty(labels: Labels, apart: npt.NDArray[np.float64], k: int) -> Labels:
-    """Give every cluster a member: the points farthest from their mean, of clusters that have more."""
-    sizes = np.bincount(labels, minlength=k)
-    empty = np.flatnonzero(sizes == 0).tolist()
-    if not empty:
-        return labels
-    labels = labels.copy()
-    for point in np.argsort(-apart, kind="stable").tolist():
-        if sizes[labels[point]] > 1:
-            sizes[labels[point]] -= 1
-            labels[point] = empty.pop()
-            if not empty:
-                break
-    return labels
+    Unlike a cut at a height, this gives no fewer clusters where several merges have the same height.
+    """
+    n, merges = len(tree) + 1, len(tree) + 1 - k
+    merged = tree[:merges, :2].astype(np.int64).ravel()
+    into = n + np.repeat(np.arange(merges), 2)
+    edges = coo_array((np.ones(len(into), np.int8), (merged, into)), shape=(n + merges, n + merges))
+    return renumber(connected_components(edges, directed=False)[1][:n])[0]

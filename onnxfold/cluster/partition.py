@@ -151,7 +151,7 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
     Parameters
     ----------
     labels : array-like of int, shape (n,)
-        Any numbering of the clusters.
+        Any numbering of the clusters; -1 for channels that are dropped.
 
     Returns
     -------
@@ -160,12 +160,16 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
 
     Examples
     --------
-    >>> p = mean_partition([5, 2, 5])
-    >>> p.labels.tolist(), p.encode.tolist()
-    ([0, 1, 0], [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    >>> p = mean_partition([7, -1, 7])
+    >>> p.labels.tolist(), p.encode.tolist(), p.decode.tolist()
+    ([0, -1, 0], [[0.5, 0.0, 0.5]], [[1.0], [0.0], [1.0]])
     """
-    canonical, representatives = renumber(np.asarray(labels))
-    return ChannelPartition(canonical, representatives)
+    numbers = np.asarray(labels, np.int64)
+    kept = np.flatnonzero(numbers >= 0)
+    inner, first = renumber(numbers[kept])
+    canonical = np.full(len(numbers), -1, np.int64)
+    canonical[kept] = inner
+    return ChannelPartition(canonical, kept[first])
 
 
 def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
@@ -202,23 +206,6 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
     labels = np.full(n, -1, np.int64)
     labels[representatives] = np.arange(len(representatives))
     return ChannelPartition(labels, representatives)
-
-
-def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
-    """Return the mean/sum fold of a labelling in which -1 marks channels that are dropped.
-
-    Examples
-    --------
-    >>> p = partial_partition([7, -1, 7])
-    >>> p.labels.tolist(), p.encode.tolist(), p.decode.tolist()
-    ([0, -1, 0], [[0.5, 0.0, 0.5]], [[1.0], [0.0], [1.0]])
-    """
-    numbers = np.asarray(labels, np.int64)
-    kept = np.flatnonzero(numbers >= 0)
-    inner, first = renumber(numbers[kept])
-    canonical = np.full(len(numbers), -1, np.int64)
-    canonical[kept] = inner
-    return ChannelPartition(canonical, kept[first])
 
 
 def check_clusters(k: int, n: int, blocks: int = 1) -> None:

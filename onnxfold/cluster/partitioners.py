@@ -1,21 +1,20 @@
-"""Table of clusterings, by the names that ``--cluster`` takes."""
+"""Table of clusterings, by the names that ``--cluster`` takes.
+
+Those of :data:`OF_NETWORKS` know which network a channel comes from. Each of them makes clusters of channels that stand
+for the same in different networks. Where fewer channels are wanted than it makes clusters, the clusters with the
+smallest norm go; where more, those that go together least are taken apart.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.clusterings.agglomerative import (
-    average_linkage,
-    complete_linkage,
-    greedy,
-    single_linkage,
-    ward_linkage,
-)
+from onnxfold.cluster.clusterings.agglomerative import agglomerate, greedy
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.clusterings.ifm import ifm
 from onnxfold.cluster.clusterings.kmeans import kmeans
@@ -37,33 +36,46 @@ from onnxfold.cluster.clusterings.scores import (
     wanda_scores,
 )
 from onnxfold.cluster.clusterings.spectral import spectral
-from onnxfold.cluster.clusterings.weight_matching import Partners
-from onnxfold.cluster.gram import kmeans_by_products
-from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
+from onnxfold.cluster.clusterings.weight_matching import (
+    Partners,
+    correlations,
+    match_weights,
+    partners_by_place,
+    zip_channels,
+)
+from onnxfold.cluster.gram import Points, Vector
+from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, renumber
 from onnxfold.cluster.task import Computed, Task
+from onnxfold.errors import ConfigError
 from onnxfold.graph.view import GraphView
 
-Clustering = Callable[..., Labels]
+#: Takes points, weights and k; returns the cluster of every point.
+Clustering = Callable[[Points, Vector, int], Labels]
+Compute = Callable[[Task, int], ChannelPartition]
 
 
-def _clusters(clustering: Clustering, wide: Clustering | None, task: Task, k: int) -> ChannelPartition:
-    """Merge exact duplicates first, then cluster what is left as weighted representatives, block by block."""
-    group, classes = task.group, task.classes
-    per_block = k // group.block_count
-    labels = np.zeros(group.size, np.int64)
-    for block, units in enumerate(group.units_by_block):
-        distinct = np.unique(classes[units])
+def _of_classes(choose: Callable[[Labels, Labels, Vector, int], Labels], task: Task, k: int) -> ChannelPartition:
+    """Merge exact duplicates first, then choose of what is left, equally many in every block.
+
+    `choose` takes classes, the first unit of each, and how many units each has; it returns their clusters.
+    """
+    per_block = k // task.group.block_count
+    labels = np.zeros(task.group.size, np.int64)
+    for block, units in enumerate(task.group.units_by_block):
+        inside = task.classes[units]
+        distinct, first, place = np.unique(inside, return_index=True, return_inverse=True)
         if len(distinct) <= per_block:
-            local = split_duplicates(classes[units], per_block)
+            local = split_duplicates(inside, per_block)
         else:
-            weights = np.bincount(classes[units])[distinct].astype(np.float64)
-            if wide is not None and task.is_wide:
-                of_class = wide(task.products.of(distinct), weights, per_block, seed=task.graph.seed)
-            else:
-                of_class = clustering(task.points[distinct], weights, per_block, seed=task.graph.seed)
-            local = of_class[np.searchsorted(distinct, classes[units])]
-        labels[units] = local + block * per_block
+            sizes = np.bincount(place).astype(np.float64)
+            local = choose(distinct, units[first], sizes, per_block)[place]
+        labels[units] = np.where(local < 0, -1, local + block * per_block)
     return mean_partition(labels)
+
+
+def _clusters(clustering: Clustering, task: Task, k: int) -> ChannelPartition:
+    """Merge what is in a cluster of points."""
+    return _of_classes(lambda classes, _, sizes, k: clustering(task.points.of(classes), sizes, k), task, k)
 
 
 def split_duplicates(classes: Labels, k: int) -> Labels:
@@ -76,25 +88,18 @@ def split_duplicates(classes: Labels, k: int) -> Labels:
             labels[i] = len(classes) + int(classes.max()) + i
             spare -= 1
         seen.add(label)
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return renumber(labels)[0]
 
 
 def _distinct(task: Task, k: int) -> ChannelPartition:
-    """Merge exact duplicates, then keep the channels with the largest norm, equally many in every block."""
-    group, classes = task.group, task.classes
-    per_block = k // group.block_count
-    norms = row_norms(task.graph.stored, group, order=2)
-    labels = np.full(group.size, -1, np.int64)
-    for block, units in enumerate(group.units_by_block):
-        distinct, first = np.unique(classes[units], return_index=True)
-        if len(distinct) <= per_block:
-            local = split_duplicates(classes[units], per_block)
-        else:
-            kept = distinct[np.argsort(-norms[units[first]], kind="stable")[:per_block]]
-            rank = {int(label): i for i, label in enumerate(kept)}
-            local = np.array([rank.get(int(label), -1) for label in classes[units]])
-        labels[units] = np.where(local < 0, -1, local + block * per_block)
-    return partial_partition(labels)
+    """Merge exact duplicates, then keep the channels with the largest norm."""
+    norms = row_norms(task.graph.stored, task.group, order=2)
+
+    def keep(classes: Labels, units: Labels, sizes: Vector, k: int) -> Labels:
+        rank = np.argsort(np.argsort(-norms[units], kind="stable"))
+        return np.where(rank < k, rank, -1)
+
+    return _of_classes(keep, task, k)
 
 
 def _top(order: Literal[1, 2], task: Task, k: int) -> ChannelPartition:
@@ -102,7 +107,7 @@ def _top(order: Literal[1, 2], task: Task, k: int) -> ChannelPartition:
 
 
 def _ifm(task: Task, k: int) -> ChannelPartition:
-    return ifm(task.graph.stored, task.group, k, seed=task.graph.seed, classes=task.classes)
+    return ifm(task.graph.stored, task.group, k, task.classes)
 
 
 def _eliminate(task: Task) -> Candidates:
@@ -117,18 +122,14 @@ def _rotate(task: Task) -> Candidates:
     if not group.rotates:
         return Computed(task, partial(_top, 2), SELECTION, forgets=True)
     if group.blocks is not None:
-        return Computed(task, _rotate_blocks, ROTATION)
+        blocks, moments = group.blocks, linear_moments(task.graph.stored, group, task.moments)
+        return Computed(task, lambda _, k: rotated_blocks(moments, blocks, k), ROTATION)
     if group.scoring:
         return shared_rotations(task.graph.stored, group, task.moments)
     if group.is_between_factors:
         return factor_rotations(task.graph.stored, group, task.moments)
     seen = seen_moments(task.graph.view if group.norms else task.graph.stored, group, task.moments, task.graph.words)
     return rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
-
-
-def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
-    assert task.group.blocks is not None
-    return rotated_blocks(linear_moments(task.graph.stored, task.group, task.moments), task.group.blocks, k)
 
 
 def _wanda(task: Task) -> Candidates:
@@ -196,38 +197,63 @@ class Partitioner:
         return "kmeans" if self.averages else SELECTION
 
 
+def _merge_partners(task: Task, k: int) -> ChannelPartition:
+    """Join every channel of a further network with its partner in the first one, the most alike first."""
+    group, partners = task.group, task.partners
+    labels = np.arange(group.size)
+    if partners is None:
+        return _strongest(task, labels, k)
+    for units in group.units_by_block:
+        known = units[partners.unit[units] >= 0]
+        ranked = known[np.argsort(-partners.likeness[known], kind="stable")]
+        merged = ranked[: max(len(units) - k // group.block_count, 0)]
+        labels[merged] = partners.unit[merged]
+    return _strongest(task, labels, k)
+
+
+def _merge_correlated(task: Task, k: int) -> ChannelPartition:
+    """Merge the most correlated pairs, greedily."""
+    group = task.group
+    sources = np.zeros(group.size, np.int64) if task.sources is None else task.sources
+    likeness = correlations([seen.covariance for seen in task.moments])
+    labels = np.arange(group.size)
+    for units in group.units_by_block:
+        inner = zip_channels(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
+        labels[units] = units[inner]
+    return _strongest(task, labels, k)
+
+
+def _strongest(task: Task, labels: Labels, k: int) -> ChannelPartition:
+    """Keep, in every block, the clusters with the largest norm, if there are more than wanted."""
+    kept = labels.copy()
+    norms = np.zeros(len(labels))
+    np.add.at(norms, labels, row_norms(task.graph.stored, task.group, order=2) ** 2)
+    for units in task.group.units_by_block:
+        clusters = np.unique(labels[units])
+        ranked = clusters[np.argsort(-norms[clusters], kind="stable")]
+        kept[np.isin(labels, ranked[k // task.group.block_count :])] = -1
+    return mean_partition(kept)
+
+
 def width_row(
-    name: str,
-    compute: Callable[[Task, int], ChannelPartition],
-    summary: str,
-    *,
-    averages: bool = True,
-    averages_apart: bool = False,
+    name: str, compute: Compute, summary: str, *, apart: Compute | None = _distinct, **more: Any
 ) -> Partitioner:
     """Return a row whose partitions are computed one width at a time; its error curves are measured on them.
 
-    Where the mean of different channels means nothing, a row that averages selects channels by their norm instead, or
-    averages all the same (`averages_apart`).
+    Where the mean of different channels means nothing, `apart` is computed, which selects channels by their norm; None
+    stands for the same as elsewhere. `more` are further fields of the row.
     """
-    selects = averages and not averages_apart
 
     def candidates(task: Task) -> Candidates:
-        chosen, used = (_distinct, SELECTION) if selects and task.group.apart else (compute, name)
-        return Computed(task, chosen, used, forgets=True)
+        chosen, used = (apart, SELECTION) if apart is not None and task.group.apart else (compute, name)
+        return Computed(task, chosen, used, forgets=not more.get("needs_moments"))
 
-    return Partitioner(name, candidates, summary, averages)
+    return Partitioner(name, candidates, summary, **more)
 
 
-def cluster_row(
-    name: str,
-    clustering: Clustering,
-    summary: str,
-    *,
-    wide: Clustering | None = None,
-    averages_apart: bool = False,
-) -> Partitioner:
-    """Return a row that clusters the points of a task, `wide` those of a wide one; it averages what is in a cluster."""
-    return width_row(name, partial(_clusters, clustering, wide), summary, averages_apart=averages_apart)
+def cluster_row(name: str, clustering: Clustering, summary: str, **more: Any) -> Partitioner:
+    """Return a row that clusters the points of a task, and averages what is in a cluster; see :func:`width_row`."""
+    return width_row(name, partial(_clusters, clustering), summary, **more)
 
 
 #: The row that selects channels where one that averages must not, as the mean of different channels means nothing,
@@ -242,20 +268,21 @@ PARTITIONERS = {
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
             needs_moments=True, rotates="tables",
         ),
-        cluster_row("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
-        cluster_row(
-            "kmeans-heads", kmeans, "the same, heads of attention averaged as channels are",
-            wide=kmeans_by_products, averages_apart=True,
-        ),
-        cluster_row("ward", ward_linkage, "agglomerative, Ward's linkage"),
-        cluster_row("complete", complete_linkage, "agglomerative, complete linkage"),
-        cluster_row("average", average_linkage, "agglomerative, average linkage"),
-        cluster_row("single", single_linkage, "agglomerative, single linkage"),
+        cluster_row("kmeans", kmeans, "k-means on producer rows and consumer columns"),
+        cluster_row("kmeans-heads", kmeans, "the same, heads of attention averaged as channels are", apart=None),
+        cluster_row("ward", partial(agglomerate, "ward"), "agglomerative, Ward's linkage"),
+        cluster_row("complete", partial(agglomerate, "complete"), "agglomerative, complete linkage"),
+        cluster_row("average", partial(agglomerate, "average"), "agglomerative, average linkage"),
+        cluster_row("single", partial(agglomerate, "single"), "agglomerative, single linkage"),
         cluster_row("spectral", spectral, "spectral clustering, self-tuning affinity"),
         cluster_row("greedy", greedy, "nearest pairs by direction, one at a time"),
         width_row("ifm", _ifm, "iterative feature merging"),
-        width_row("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
-        width_row("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
+        width_row(
+            "top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", apart=None, averages=False
+        ),
+        width_row(
+            "top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", apart=None, averages=False
+        ),
         Partitioner(
             "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
             averages=False, rotates="tables",
@@ -274,3 +301,31 @@ PARTITIONERS = {
         ),
     )
 }  # fmt: skip
+
+OF_NETWORKS = {
+    p.name: p
+    for p in (
+        width_row(
+            "by-place", _merge_partners, "channels at the same place in every network: the plain mean",
+            apart=partial(_top, 2), pairs=partners_by_place,
+        ),
+        width_row(
+            "matching", _merge_partners, "weight matching: one channel of each network, by their weights",
+            apart=partial(_top, 2), pairs=match_weights,
+        ),
+        width_row(
+            "zip", _merge_correlated, "greedy pairs by correlation, also within a network (needs inputs)",
+            apart=partial(_top, 2), needs_moments=True,
+        ),
+    )
+}  # fmt: skip
+
+
+def find_partitioner(name: str, *, of_networks: bool = True) -> Partitioner:
+    """Return a clustering by name."""
+    known = PARTITIONERS | OF_NETWORKS if of_networks else PARTITIONERS
+    if name in OF_NETWORKS and not of_networks:
+        raise ConfigError(f"cluster '{name}' is for networks that are merged, by `onnxfold merge`")
+    if name not in known:
+        raise ConfigError(f"cluster '{name}' is unknown: choose one of {', '.join(known)}")
+    return known[name]

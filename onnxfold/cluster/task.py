@@ -5,20 +5,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, reconstruction_error
 from onnxfold.cluster.clusterings.weight_matching import Partners
 from onnxfold.cluster.duplicates import lossless_width
-from onnxfold.cluster.gram import Points, Products, centred_gram, features, rotate
+from onnxfold.cluster.gram import Points, Rows, centred_gram, features, require_finite
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
-from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.samples import WIDE
 
 #: An error curve is computed at about so many widths, closer together where few channels are left.
 _GRID = 12
@@ -30,7 +27,6 @@ class ComparedGraph:
 
     view: GraphView  # the graph whose weights are compared, columns of duplicates added up
     stored: GraphView  # the graph as it is stored
-    seed: int
     with_deviation: bool = False  # whether running variances are compared, too; for rows that are not normalised
     merges: bool = True  # whether elimination may merge channels that are not equal
     words: Matrix | None = None  # how common every token is, of a language model, shape (rows,)
@@ -52,22 +48,9 @@ class Task:
     @cached_property
     def points(self) -> Points:
         """One point per class of duplicates: mean of what produces it, sum of what consumes it."""
-        return self._points_by_block(rotate)
-
-    @cached_property
-    def products(self) -> Products:
-        """The inner products of these points."""
-        return Products(self._points_by_block(centred_gram))
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether inner products tell how alike channels are, as points of so many dimensions take too long."""
-        return int(self.classes.max()) >= WIDE
-
-    def _points_by_block(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
         merge = mean_partition(self.classes)
 
-        def blocks() -> Iterator[npt.NDArray[np.floating]]:
+        def blocks() -> Iterator[Rows]:
             for role, rows in features(self.graph.view, self.group, with_deviation=self.graph.with_deviation):
                 if merge.is_identity:
                     yield rows
@@ -75,26 +58,14 @@ class Task:
                     matrix = merge.decode.T if role is Role.CONSUMER else merge.encode
                     yield matrix.astype(rows.dtype) @ rows
 
-        try:
-            return compute(blocks())
-        except np.linalg.LinAlgError:
-            raise UnsupportedModelError(
-                f"weights of group '{self.group.name}' are NaN, infinite, or too large to compare: check the training"
-            ) from None
+        gram = centred_gram(blocks())
+        require_finite(self.group, gram)
+        return Points(gram)
 
     @property
     def distinct(self) -> int:
         """The least width at which every cluster holds equal channels only."""
         return lossless_width(self.classes, self.group.blocks)
-
-    def scatter(self, partition: ChannelPartition) -> float:
-        """Return the part of the points' variance that lies within clusters."""
-        if self.is_wide:
-            return self.products.of(self.classes).scatter(partition.labels)
-        points = self.points[self.classes] if self.group.size != len(self.points) else self.points
-        total = float(((points - points.mean(axis=0)) ** 2).sum())
-        lost = points - partition.decode @ (partition.encode @ points)
-        return float((lost**2).sum()) / total if total > 0.0 else 0.0
 
 
 class Computed(Candidates):
@@ -133,8 +104,10 @@ class Computed(Candidates):
         return errors
 
     def _error(self, partition: ChannelPartition) -> float:
-        moments = self._task.moments
-        return reconstruction_error(partition, moments) if moments else self._task.scatter(partition)
+        task = self._task
+        if task.moments:
+            return reconstruction_error(partition, task.moments)
+        return task.points.of(task.classes).scatter(partition)
 
     def settle(self) -> None:
         """Compute the errors, and forget the moments and what was computed from weights."""

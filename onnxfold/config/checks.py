@@ -15,7 +15,7 @@ from onnxfold.errors import ConfigError, OptionTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Random generators of numpy, scikit-learn and torch take seeds up to this, and a few above the one that is given.
+#: Random generators of numpy and torch take seeds up to this, and a few above the one that is given.
 LARGEST_SEED = 2**31 - 1
 #: Largest dimension of a tensor that is believed: products of a few stay far within what can be counted.
 LARGEST_DIMENSION = 2**31 - 1

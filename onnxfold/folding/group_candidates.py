@@ -63,7 +63,6 @@ class GroupTasks:
         return ComparedGraph(
             self.matched,
             self.stored,
-            prepared.seed,
             with_deviation=prepared.repair.units.keeps_deviation,
             # Inner channels of language models are products of gates, which means of factors say little of.
             merges=inputs is None or not inputs.are_tokens,

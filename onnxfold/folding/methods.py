@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.of_networks import find_partitioner
-from onnxfold.cluster.partitioners import ROTATION, Partitioner
+from onnxfold.cluster.partitioners import ROTATION, Partitioner, find_partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.graph.view import GraphView

@@ -186,7 +186,7 @@ def write_report(
 
 def _versions(*, uses_torch: bool) -> dict[str, str]:
     """Return the versions of the libraries that decide the bytes of a result."""
-    names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if uses_torch else [])]
+    names = ["numpy", "onnx", "onnxruntime", "scipy", *(["torch"] if uses_torch else [])]
     return {"Python": platform.python_version(), **{name: _version(name) for name in names}}
 
 

@@ -36,7 +36,7 @@ def test_clusterings_select_heads(name: str) -> None:
     view.set_weight(
         "conv_0_w", weights * (scales / np.linalg.norm(weights.reshape(6, -1), axis=1))[:, None, None, None]
     )
-    candidates = PARTITIONERS[name].candidates(Task(ComparedGraph(view, view, seed=0), group, np.arange(6)))
+    candidates = PARTITIONERS[name].candidates(Task(ComparedGraph(view, view), group, np.arange(6)))
     partition = candidates.partition(4)
     assert partition.labels.tolist() == [0, -1, 1, 2, 3, -1]
     assert partition.encode.sum(axis=1).tolist() == [1.0] * 4
@@ -49,7 +49,7 @@ def test_one_clustering_averages_heads() -> None:
     weights = np.array(view.weight("conv_0_w"))
     weights[2], weights[5] = weights[0] + 0.01, weights[4] + 0.01
     view.set_weight("conv_0_w", weights)
-    candidates = PARTITIONERS["kmeans-heads"].candidates(Task(ComparedGraph(view, view, seed=0), group, np.arange(6)))
+    candidates = PARTITIONERS["kmeans-heads"].candidates(Task(ComparedGraph(view, view), group, np.arange(6)))
     partition = candidates.partition(4)
     assert partition.labels.tolist() == [0, 1, 0, 2, 3, 3]
     assert partition.encode[0].tolist() == [0.5, 0.0, 0.5, 0.0, 0.0, 0.0]
@@ -71,7 +71,7 @@ def test_equal_heads_are_merged_first(name: str) -> None:
             values[:, 4] = values[:, 1]
         view.set_weight(tensor, values)
     (classes,) = find_duplicates(view, [group])
-    task = Task(ComparedGraph(view, view, seed=0), group, classes)
+    task = Task(ComparedGraph(view, view), group, classes)
     assert task.distinct == 5
     assert PARTITIONERS[name].candidates(task).partition(5).labels.tolist() == [0, 1, 2, 3, 1, 4]
     if name in AVERAGING:

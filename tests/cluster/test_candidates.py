@@ -10,7 +10,7 @@ import pytest
 
 from onnxfold.channels import find_groups
 from onnxfold.cluster.candidates import compound_errors
-from onnxfold.cluster.partition import ChannelPartition, partial_partition
+from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.cluster.task import ComparedGraph, Task
 from onnxfold.graph.files.load import load
@@ -46,7 +46,7 @@ def test_what_is_seen_of_means_is_that_of_their_matrix() -> None:
     """Also where a channel is dropped."""
     random = np.random.default_rng(0)
     covariance = np.cov(random.standard_normal((40, 6)).T)
-    partition = partial_partition(np.array([0, 1, 0, -1, 1, 1]))
+    partition = mean_partition(np.array([0, 1, 0, -1, 1, 1]))
     cross, inner = partition.encode_moments(covariance)
     np.testing.assert_allclose(cross, partition.encode @ covariance, atol=1e-12)
     np.testing.assert_allclose(inner, partition.encode @ covariance @ partition.encode.T, atol=1e-12)
@@ -60,7 +60,7 @@ def test_settled_candidates_keep_no_moments_and_choose_the_same(name: str) -> No
 
     def made() -> tuple[Task, weakref.ref[object]]:
         (moments, *_) = observe(view, [group], [feeds]).moments
-        return Task(ComparedGraph(view, view, 0), group, np.arange(group.size), moments), weakref.ref(moments[0])
+        return Task(ComparedGraph(view, view), group, np.arange(group.size), moments), weakref.ref(moments[0])
 
     task, seen = made()
     candidates = PARTITIONERS[name].candidates(task)

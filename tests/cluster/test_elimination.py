@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnxfold.cluster.candidates import reconstruction_error
 from onnxfold.cluster.clusterings import drops, elimination
 from onnxfold.cluster.clusterings.elimination import MERGE_CHARGE, eliminate
-from onnxfold.cluster.partition import partial_partition
+from onnxfold.cluster.partition import mean_partition
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.samples import parts
 
@@ -99,7 +99,7 @@ def test_a_drop_costs_the_increase_of_the_reconstruction_error() -> None:
     seen = [ConsumerMoments(np.cov(x.T, bias=True), w.T @ w)]
     costs = elimination._State(seen, 5).costs(np.arange(5)).diagonal()
     errors = [
-        reconstruction_error(partial_partition(np.where(np.arange(5) == a, -1, np.arange(5))), seen) for a in range(5)
+        reconstruction_error(mean_partition(np.where(np.arange(5) == a, -1, np.arange(5))), seen) for a in range(5)
     ]
     np.testing.assert_allclose(costs, errors, atol=0.01)
     assert max(errors) < 1e-4 < 0.01  # any one of the five follows from the other four

@@ -62,7 +62,7 @@ def test_all_weights_of_the_group_are_compared() -> None:
     incoming = view.weight("conv_0_w").reshape(6, -1).astype(np.float64)
     outgoing = np.swapaxes(view.weight("conv_1_w"), 0, 1).reshape(6, -1).T.astype(np.float64)
     for k in range(1, 7):
-        p = ifm(view, group, k, seed=0)
+        p = ifm(view, group, k, np.arange(group.size))
         np.testing.assert_array_equal(p.labels, _published(incoming, outgoing, k)[2])
         np.testing.assert_allclose(p.encode.sum(axis=1), 1.0)
         np.testing.assert_array_equal(p.decode.sum(axis=1), 1.0)
@@ -84,7 +84,7 @@ def test_every_width_of_every_group(name: str) -> None:
     view = load(ALL_MODELS[name](0))
     for group in find_groups(view).groups:
         for k in range(group.block_count, group.size + 1, group.block_count):
-            p = ifm(view, group, k, seed=0)
+            p = ifm(view, group, k, np.arange(group.size))
             assert p.clusters == k
             assert p.is_identity is (k == group.size)
             if group.blocks is not None:
@@ -103,7 +103,7 @@ def test_duplicates_are_merged_before_anything_else(name: str) -> None:
         distinct = len(np.unique(classes))
         assert distinct < group.size
         for k in (distinct - group.block_count, distinct, distinct + group.block_count):
-            p = ifm(view, group, k, seed=0, classes=classes)
+            p = ifm(view, group, k, classes)
             assert p.clusters == k
             if k <= distinct:
                 assert all(len(set(p.labels[classes == c].tolist())) == 1 for c in classes)
@@ -132,10 +132,10 @@ def test_impossible_requests() -> None:
     view = load(ALL_MODELS["grouped_conv"](0))
     group = next(g for g in find_groups(view).groups if g.block_count == 2)
     with pytest.raises(ValueError, match="k=3 should be a multiple of the group's 2 blocks"):
-        ifm(view, group, 3, seed=0)
+        ifm(view, group, 3, np.arange(group.size))
     with pytest.raises(ValueError, match="k=14 should be between 1 and n_points=12"):
-        ifm(view, group, 14, seed=0)
+        ifm(view, group, 14, np.arange(group.size))
     tensor = group.with_role(Role.CONSUMER)[0].axis.tensor
     view.set_weight(tensor, np.full_like(view.weight(tensor), np.inf))
     with pytest.raises(UnsupportedModelError, match=f"weights of group '{group.name}' are NaN"):
-        ifm(view, group, 2, seed=0)
+        ifm(view, group, 2, np.arange(group.size))

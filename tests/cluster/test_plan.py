@@ -18,7 +18,7 @@ from testing.widening.widen import widen
 
 
 def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels) -> ChannelPartition:
-    return PARTITIONERS["kmeans"].candidates(Task(ComparedGraph(view, view, seed=0), group, classes)).partition(k)
+    return PARTITIONERS["kmeans"].candidates(Task(ComparedGraph(view, view), group, classes)).partition(k)
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)

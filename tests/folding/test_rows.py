@@ -33,7 +33,7 @@ ROOT = Path(onnxfold.__file__).parent
 TABLES = {"cluster/partitioners.py", "folding/methods.py"}
 
 
-def _in_order(points: Points, weights: Matrix, k: int, *, seed: int = 0) -> Labels:
+def _in_order(points: Points, weights: Matrix, k: int) -> Labels:
     """Cut the points into k runs of neighbours."""
     return np.arange(len(points)) * k // len(points)
 

@@ -13,7 +13,7 @@ import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cluster.clusterings.weight_matching import zip_channels
-from onnxfold.cluster.of_networks import OF_NETWORKS
+from onnxfold.cluster.partitioners import OF_NETWORKS
 from onnxfold.errors import ConfigError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model

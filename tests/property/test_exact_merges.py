@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import onnxfold
-from onnxfold.cluster.partition import mean_partition, partial_partition, select_partition
+from onnxfold.cluster.partition import mean_partition, select_partition
 from onnxfold.folding.methods import REPAIRS
 from testing.models import ALL_MODELS, chain_conv, mlp, random_input
 from testing.quick import quick_fold
@@ -79,5 +79,5 @@ def test_what_only_merges_duplicates() -> None:
     assert mean_partition([0, 1, 0, 2]).only_merges(classes)
     assert mean_partition([0, 1, 2, 3]).only_merges(classes)
     assert not mean_partition([0, 0, 0, 1]).only_merges(classes)
-    assert not partial_partition([0, 1, 0, -1]).only_merges(classes)
+    assert not mean_partition([0, 1, 0, -1]).only_merges(classes)
     assert not select_partition([0, 1, 3], 4).only_merges(classes)

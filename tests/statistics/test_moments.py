@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxfold.cluster.gram import rotate
+from onnxfold.cluster.gram import Points, centred_gram
 from onnxfold.passes.repair.compensate import correction
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments, CrossMoments, remove_mean
 
@@ -94,8 +94,7 @@ def test_what_points_have_in_common_costs_clusterings_no_digits() -> None:
     """At mean 1e4 the products of single precision vectors do not tell them apart."""
     points = np.random.default_rng(0).standard_normal((6, 40))
     far = (points + 1e4).astype(np.float32)
-    near = rotate([far.astype(np.float64) - 1e4])
-    distances = [np.linalg.norm(p[:, None] - p[None], axis=2) for p in (near, rotate([far]))]
+    distances = [Points(centred_gram([p])).distances for p in (far.astype(np.float64) - 1e4, far)]
     np.testing.assert_allclose(distances[1], distances[0], rtol=1e-4, atol=1e-4)
 
 

@@ -30,7 +30,7 @@ from scipy.linalg import get_lapack_funcs
 
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.drops import Drops, Kept
-from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
+from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.samples import WIDE, row_parts
@@ -62,7 +62,7 @@ class Elimination(Candidates):
         labels = np.arange(n)
         for gone, into in self.steps[: n - k]:
             labels[labels == gone] = into
-        return partial_partition(labels)
+        return mean_partition(labels)
 
 
 def eliminate(

@@ -30,22 +30,22 @@ Chen, Zhou and Yan, "Going Beyond Neural Network Feature Similarity: The Network
 Interpretation Using Category Theory", ICLR 2024, arXiv 2310.06756, section 4, and its published implementation.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.clusterings.agglomerative import Vector, merge_nearest
-from onnxfold.cluster.gram import Points, member_rows
-from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters, mean_partition
-from onnxfold.errors import UnsupportedModelError
+from onnxfold.cluster.gram import Vector, member_rows, require_finite
+from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters, mean_partition, renumber
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 
 
-def ifm(view: GraphView, group: FoldGroup, k: int, *, seed: int, classes: Labels | None = None) -> ChannelPartition:
+def ifm(view: GraphView, group: FoldGroup, k: int, classes: Labels) -> ChannelPartition:
     """Merge the most similar features of a group, one pair after the other."""
     check_clusters(k, group.size, group.block_count)
     rows, columns = _gram(view, group, Role.PRODUCER), _gram(view, group, Role.CONSUMER)
-    classes = np.arange(group.size) if classes is None else classes
     labels = np.zeros(group.size, np.int64)
     for block, units in enumerate(group.units_by_block):
         inside = np.ix_(units, units)
@@ -54,11 +54,11 @@ def ifm(view: GraphView, group: FoldGroup, k: int, *, seed: int, classes: Labels
     return mean_partition(labels)
 
 
-def merge_features(rows: Points, columns: Points, classes: Labels, k: int) -> Labels:
+def merge_features(rows: Matrix, columns: Matrix, classes: Labels, k: int) -> Labels:
     """Merge pairs of features until k are left."""
     rows, columns, counts = rows.copy(), columns.copy(), np.ones(len(rows))
 
-    def distances(units: slice) -> Points:
+    def distances(units: slice) -> Matrix:
         total = np.zeros((units.stop - units.start, len(rows)))
         for gram in (rows, columns):
             squares = gram.diagonal()
@@ -77,20 +77,46 @@ def merge_features(rows: Points, columns: Points, classes: Labels, k: int) -> La
     return merge_nearest(distances(slice(0, len(rows))), k, merge)
 
 
-def _combine(gram: Points, u: int, v: int, a: float, b: float) -> None:
+def merge_nearest(distances: Matrix, k: int, merge: Callable[[int, int], Vector]) -> Labels:
+    """Merge the nearest two clusters until k are left.
+
+    Every cluster remembers its nearest other one, so that a merge costs O(n) unless it was the nearest of many.
+    """
+    n = len(distances)
+    current = distances.copy()
+    np.fill_diagonal(current, np.inf)
+    labels, alive = np.arange(n), np.ones(n, bool)
+    nearest = current.argmin(axis=1)
+    gap = current[np.arange(n), nearest]
+    for _ in range(n - k):
+        u = int(np.argmin(gap))
+        v = int(nearest[u])  # u < v: both remember a distance as small, and argmin takes the first
+        alive[v] = False
+        labels[labels == v] = u
+        row = np.where(alive, merge(u, v), np.inf)
+        row[u] = np.inf
+        current[v], current[:, v], gap[v] = np.inf, np.inf, np.inf
+        current[u], current[:, u] = row, row
+        lost = alive & ((nearest == u) | (nearest == v))
+        nearest[lost] = current[lost].argmin(axis=1)
+        gap[lost] = current[lost, nearest[lost]]
+        closer = alive & ((row < gap) | ((row == gap) & (u < nearest)))
+        closer[u] = False
+        nearest[closer], gap[closer] = u, row[closer]
+    return renumber(labels)[0]
+
+
+def _combine(gram: Matrix, u: int, v: int, a: float, b: float) -> None:
     """Replace vector u by a u + b v in a matrix of inner products."""
     gram[u] = a * gram[u] + b * gram[v]
     gram[:, u] = a * gram[:, u] + b * gram[:, v]
 
 
-def _gram(view: GraphView, group: FoldGroup, role: Role) -> Points:
+def _gram(view: GraphView, group: FoldGroup, role: Role) -> Matrix:
     """Return the inner products of what the members of one role hold for each unit, shape (n_units, n_units)."""
     gram = np.zeros((group.size, group.size))
     for member in group.with_role(role):
         rows = member_rows(view, member).astype(np.float64)
         gram += rows @ rows.T
-    if not np.isfinite(gram).all():
-        raise UnsupportedModelError(
-            f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
-        )
+    require_finite(group, gram)
     return gram

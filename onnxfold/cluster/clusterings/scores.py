@@ -38,9 +38,8 @@ import numpy.typing as npt
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.gram import member_rows
+from onnxfold.cluster.gram import member_rows, require_finite
 from onnxfold.cluster.partition import ChannelPartition, check_clusters, select_partition
-from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments, Places
@@ -54,12 +53,9 @@ def top_norm(view: GraphView, group: FoldGroup, k: int, *, order: Literal[1, 2])
 
 
 def keep_largest(scores: npt.NDArray[np.float64], group: FoldGroup, k: int) -> ChannelPartition:
-    """Select the k units with the largest of scores of shape (n_units,), as :func:`top_norm` does with norms."""
+    """Select the k units with the largest of scores of shape (n_units,)."""
     check_clusters(k, group.size, group.block_count)
-    if not np.isfinite(scores).all():
-        raise UnsupportedModelError(
-            f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
-        )
+    require_finite(group, scores)
     per_block = k // group.block_count
     kept = [units[np.argsort(-scores[units], kind="stable")[:per_block]] for units in group.units_by_block]
     return select_partition(np.concatenate(kept), group.size)
