@@ -1,18 +1,20 @@
 """Write calls out, and make weights of constants and of what is computed from them."""
 
+import contextlib
+import io
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import onnxruntime as ort
+import onnx
+import onnx_graphsurgeon as gs
 from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.files.well_formed import inline_calls
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, subgraphs
 from onnxfold.graph.patterns import picked_dimensions
-from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.shapes.footprint import GROWING, tensor_bytes
 from onnxfold.graph.tensors import Array, constant_value, to_proto
 from onnxfold.graph.view import GraphView
@@ -34,27 +36,29 @@ def result_bytes(view: GraphView, node: NodeProto) -> int | None:
 
 
 def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> dict[str, Array]:
-    """Compute results of nodes that read weights, and each other: what others read of them, up to a size."""
+    """Compute the outputs of nodes whose inputs are all weights, or outputs of earlier ones of them.
+
+    Only these nodes pass through onnx-graphsurgeon, in a graph of their own: it drops what it does not
+    model (metadata, functions, unknown attributes) and would do so for the whole network.
+    """
     made = dict.fromkeys(o for n in nodes for o in n.output if o)  # in order: files must not depend on hashing
     inputs = dict.fromkeys(i for n in nodes for i in n.input if i and i not in made)
-    keys = set(map(node_key, nodes))
-    results = [o for o in made if not (readers := view.consumers(o)) or not keys.issuperset(map(node_key, readers))]
     graph = helper.make_graph(
         list(nodes),
         "constants",
         [],
-        [helper.make_empty_tensor_value_info(o) for o in results],
+        [helper.make_empty_tensor_value_info(o) for o in made],
         [to_proto(name, view.weight(name)) for name in inputs],
     )
     model = helper.make_model(graph, opset_imports=list(view.model.opset_import), ir_version=view.model.ir_version)
-    options = session_options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        values = dict(zip(results, session.run(results, {}), strict=True))
-    except Exception as error:  # an operator or a type that onnxruntime does not have, perhaps: the nodes stay
-        _LOGGER.debug("onnxruntime does not compute constants: %s", error)
-        return {}
-    return {name: v for name, v in values.items() if isinstance(v, np.ndarray) and v.nbytes <= limit_bytes}
+    model = onnx.shape_inference.infer_shapes(model)
+    surgeon = gs.import_onnx(model)
+    with contextlib.redirect_stdout(io.StringIO()) as chatter:
+        surgeon.fold_constants(size_threshold=limit_bytes, error_ok=True)
+    if chatter.getvalue():
+        _LOGGER.debug("onnx-graphsurgeon: %s", chatter.getvalue().strip())
+    tensors = surgeon.tensors()
+    return {name: tensors[name].values for name in made if isinstance(tensors.get(name), gs.Constant)}
 
 
 _RANDOM = frozenset(
