@@ -16,16 +16,16 @@ class AnswerFidelity:
 
     output: str
     relative_error: float  # ||folded - original|| / ||original||, over all elements
-    #: Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are
-    #: none without NaN.
+    #: Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
+    #: without NaN.
     top1_agreement: float | None = None
     top1_interval: tuple[float, float] | None = None  # Wilson's 95 % confidence interval of the agreement
     top1_samples: int | None = None  # samples that it was counted over
-    #: How many classes the original names on these samples, beside as many as evenly drawn ones would name,
-    #: which is about 1; see :func:`onnxfold.fidelity.answer_measures.variety`.
+    #: How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
+    #: about 1; see :func:`onnxfold.fidelity.answer_measures.variety`.
     top1_variety: float | None = None
-    #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows
-    #: is None where it is not measured for this kind.
+    #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows is None
+    #: where it is not measured for this kind.
     kind: str = ""
     flips: int | None = None  # samples whose largest entry changed
     snr_db: float | None = None  # signal-to-noise ratio of all elements, in dB
@@ -35,13 +35,13 @@ class AnswerFidelity:
 class ScoreFidelity(AnswerFidelity):
     """Closeness of the probabilities of one output, and of the answers that the original gives class by class."""
 
-    #: Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the
-    #: softmax of scores, or of stated probabilities.
+    #: Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
+    #: of scores, or of stated probabilities.
     kl_divergence: float | None = None
     #: Of tokens, its median, the value that it exceeds at one position in 100, and its maximum.
     kl_quantiles: tuple[float, float, float] | None = None
-    #: Classes that the original names on 20 samples or more: the class, how many samples keep it, and how many
-    #: there are.
+    #: Classes that the original names on 20 samples or more: the class, how many samples keep it, and how many there
+    #: are.
     class_agreement: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -58,8 +58,8 @@ class Fidelity(ScoreFidelity):
     #: Median over the channels of their signal-to-noise ratio about their mean, in dB.
     channel_snr_db: float | None = None
     worst_channels: tuple[tuple[int, float], ...] = ()  # channels with the lowest, and their ratios
-    #: Mean cosine of the two vectors of a sample, of every output, and fraction of the samples that keep their
-    #: nearest neighbour.
+    #: Mean cosine of the two vectors of a sample, of every output, and fraction of the samples that keep their nearest
+    #: neighbour.
     cosine: float | None = None
     neighbours_kept: float | None = None
 
@@ -114,8 +114,7 @@ class PerplexityRecord:
     ratio_error: float = 0.0
     #: Of both models; None where no tokenizer says how many bytes the tokens are.
     bits_per_byte: tuple[float, float] | None = None
-    #: Share of the 4-grams of each model's greedy texts that came before in the same text; None where not
-    #: measured.
+    #: Share of the 4-grams of each model's greedy texts that came before in the same text; None where not measured.
     repeated: tuple[float, float] | None = None
 
     @property
@@ -138,8 +137,7 @@ class LabelFlips:
 
     lost: int  # samples that only the first, and only the second model answers rightly
     won: int
-    #: Of McNemar's exact test: how likely a difference of this size or more is if both models were equally
-    #: good.
+    #: Of McNemar's exact test: how likely a difference of this size or more is if both models were equally good.
     p_value: float
 
     def __str__(self) -> str:
@@ -211,13 +209,13 @@ class Signs:
     """Signs that an estimate is made from; all are known at the end of a fold."""
 
     inputs: str  # kind of the inputs that the fold was fitted on: 'deep-inversion', 'dead-leaves' or 'data'
-    #: Fraction of held-out inputs on which the output keeps its largest entry: of a user's samples where the
-    #: fold was fitted on such, else of generated inputs.
+    #: Fraction of held-out inputs on which the output keeps its largest entry: of a user's samples where the fold was
+    #: fitted on such, else of generated inputs.
     held_out_agreement: float
     held_out_samples: int  # how many these are
     held_out_error: float  # relative error of the output on them
-    #: Sum over the groups of the relative errors that their error curves have at the chosen widths; None where
-    #: no curves were computed.
+    #: Sum over the groups of the relative errors that their error curves have at the chosen widths; None where no
+    #: curves were computed.
     curve_error: float | None = None
     #: How many classes the original names on them; see :func:`onnxfold.fidelity.answer_measures.variety`.
     variety: float = 1.0
@@ -250,8 +248,7 @@ class NetworkShare:
     """One of the networks."""
 
     name: str  # its file, or its number
-    #: Closeness of the outputs that stand for its own, on held-out generated inputs; None where it was not
-    #: measured.
+    #: Closeness of the outputs that stand for its own, on held-out generated inputs; None where it was not measured.
     fidelity: FidelityReport | None = None
     verdict: Verdict | None = None  # what is kept of it
 
@@ -267,8 +264,7 @@ class MergeRecord:
 
     heads: tuple[str, ...]  # how each output was joined
     networks: tuple[NetworkShare, ...]
-    #: Of the first network alone, and of the model; the report's own compares it with all networks beside each
-    #: other.
+    #: Of the first network alone, and of the model; the report's own compares it with all networks beside each other.
     latency: LatencyRecord | None = None
 
     @property

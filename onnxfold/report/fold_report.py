@@ -44,8 +44,7 @@ class Refusal:
     axis: str  # which of its axes
     reason: str  # the reason, and its place
     weights: int = 0  # number of weights that stay for this reason
-    #: What keeps it: the shape of the model's inputs and outputs, a norm over a residual stream, or an
-    #: operator.
+    #: What keeps it: the shape of the model's inputs and outputs, a norm over a residual stream, or an operator.
     kind: RefusalKind = RefusalKind.OPERATOR
     weight: str = ""
 
@@ -79,8 +78,8 @@ class GroupRecord:
     duplicates: int  # channels that are exact duplicates of another one
     requested_cluster: str = ""  # the requested clustering and repair
     requested_repair: str = ""
-    #: Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none'
-    #: where only exact duplicates were merged; empty where the group keeps its width.
+    #: Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none' where
+    #: only exact duplicates were merged; empty where the group keeps its width.
     cluster: str = ""
     repair: str = ""
 

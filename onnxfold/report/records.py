@@ -92,8 +92,8 @@ class DroppedBlock:
     weights: int  # weights that went with it
     #: One minus the mean cosine of the stream before it and behind it, where that chose it.
     influence: float | None = None
-    #: What the answers lose without it alone, where that chose it: of scores of words the divergence in nats,
-    #: of others the relative error.
+    #: What the answers lose without it alone, where that chose it: of scores of words the divergence in nats, of others
+    #: the relative error.
     effect: float | None = None
     caches: int = 0  # inputs and outputs of the model that went with it
 
@@ -105,8 +105,8 @@ class RefinementRecord:
     what: str  # what was trained: 'all' weights, or scales and biases of 'norms'
     weights: int  # entries that were trained
     steps: int  # steps that were taken
-    #: What held-out answers differ from the original's, before and after: of a language model's scores the
-    #: divergence in nats, of others the squared error over their variance, added up over outputs.
+    #: What held-out answers differ from the original's, before and after: of a language model's scores the divergence
+    #: in nats, of others the squared error over their variance, added up over outputs.
     loss_before: float
     loss_after: float
     kept: bool  # whether the trained weights were kept: only if the answers came closer
@@ -154,8 +154,8 @@ class MergeMap:
     """
 
     group: str
-    #: Cluster of each channel, numbered by first member, which is also the order of the folded channels; -1 for
-    #: a channel that was dropped.
+    #: Cluster of each channel, numbered by first member, which is also the order of the folded channels; -1 for a
+    #: channel that was dropped.
     clusters: tuple[int, ...]
 
     @property
@@ -194,8 +194,7 @@ class VarianceRatio:
     Near 1 is healthy; below 1 the activations collapse, above 1 they overshoot.
     """
 
-    #: Name of the linear node; where a BatchNormalization alone reads it, the output of that is what was
-    #: measured.
+    #: Name of the linear node; where a BatchNormalization alone reads it, the output of that is what was measured.
     layer: str
     mean: float  # mean and quartiles over the channels; NaN where no channel could be compared
     lower: float
@@ -209,8 +208,7 @@ class CorrelationHistogram:
     """Correlations of all pairs of a group's channels, as its first consumer sees them."""
 
     group: str
-    #: Number of pairs in each of `CORRELATION_BINS` bins over [-1, 1], of the original and of the folded
-    #: network.
+    #: Number of pairs in each of `CORRELATION_BINS` bins over [-1, 1], of the original and of the folded network.
     before: tuple[int, ...]
     after: tuple[int, ...]
 
