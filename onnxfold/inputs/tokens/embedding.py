@@ -73,7 +73,7 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _index(node: NodeProto) -> str:
-    """Return what a node of a table looks up."""
+    """Return the tensor that a node looks up in a table."""
     at = _TABLES[node.op_type][0]
     return node.input[at] if at < len(node.input) else ""
 
