@@ -227,23 +227,19 @@ class _Generation:
 
     def make(self) -> ModelInputs:
         """Return new inputs."""
-        # Whether it could be inverted takes torch, which takes seconds to import.
-        hindrance = self._hindrance() if self.kind == "auto" else ""
-        if self.kind == INVERTED or (self.kind == "auto" and not hindrance):
+        why = "requested"
+        if self.kind == "auto":  # takes torch, which takes seconds to import
+            if reason := obstacle(self.view):
+                why = f"deep inversion is not possible: {reason}"
+            else:
+                why = too_long(self.inversion[0], self.cost, self.requested)
+        if self.kind == INVERTED or not why:
             return self._invert()
-        why = "requested" if self.kind != "auto" else hindrance
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown, count = self.kind if self.kind == NOISE else LEAVES, self.samples[0]
         batches = synthetic_inputs(self.view, samples=count, seed=self.requested.seed, kind=shown, exactly=True)
         return ModelInputs(batches, shown, why, self.is_fixed)
-
-    def _hindrance(self) -> str:
-        """Return why a network is not inverted by default; '' if inversion is possible within the time."""
-        reason = obstacle(self.view)
-        if reason:
-            return f"deep inversion is not possible: {reason}"
-        return too_long(self.inversion[0], self.cost, self.requested)
 
     def _invert(self) -> ModelInputs:
         view, requested, seed = self.view, self.requested, self.requested.seed
@@ -271,8 +267,8 @@ class _Generation:
         rest = self.samples[0] - count
         enough = rest >= (count if requested.samples is None else 1)
         leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
-        aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
-        aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
+        terms = ("class scores", done.final.class_scores), ("even channels", done.final.evenness)
+        aim = " and ".join(name for name, value in terms if value is not None)
         why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
         return replace(inverted, batches=inputs + leaves, reason=why)
 
@@ -301,13 +297,11 @@ def _user_inputs(
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
     limits = limits if most <= sample_count(user_samples.arrays) or samples else ()  # there are no more of them
     fixed, notes = batch_of(view), (*limits, *user_samples.notes)
-    if texts is None:
-        seen, apart = split_samples(user_samples.arrays, fixed)
-        reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
-        shown = list(in_batches(seen, fixed or together))
-        return ModelInputs(shown, DATA, reason, fixed is not None, notes=notes, held_out=apart)
-    batches, facts = list(in_batches(user_samples.arrays, fixed or together)), texts.facts(ids)
-    return ModelInputs(batches, DATA, user_samples.reason, fixed is not None, notes=notes, tokens=facts)
+    seen, apart = split_samples(user_samples.arrays, fixed) if texts is None else (user_samples.arrays, [])
+    reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
+    facts = TokenFacts() if texts is None else texts.facts(ids)
+    batches = list(in_batches(seen, fixed or together))
+    return ModelInputs(batches, DATA, reason, fixed is not None, notes=notes, tokens=facts, held_out=apart)
 
 
 def with_own_text(
