@@ -22,7 +22,7 @@ from onnxfold.export.draft import (
     write_c_array,
     write_draft,
 )
-from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
+from onnxfold.export.fusion.local_rewrites import TO_FLOATS
 from onnxfold.export.parity import (
     TOLERANCE,
     Parity,

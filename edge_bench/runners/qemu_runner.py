@@ -123,7 +123,6 @@ def _bytes_text(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 20):.3g} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:,.0f} KB"
 
 
-@dataclass(frozen=True)
 class EstimateRunner:
     """Stands in for a board that is not there, and whose cycles per instruction are known."""
 

@@ -103,8 +103,7 @@ class Value:
 
     def values(self) -> Array:
         """Return a constant's values, contiguous."""
-        if self.load is None:
-            raise TypeError(f"'{self.name}' is not a constant")
+        assert self.load is not None
         return np.ascontiguousarray(self.load()).reshape(self.shape)
 
 
@@ -117,6 +116,12 @@ class Operator:
     outputs: list[Value]
     options: dict[str, Any]
     version: int = 1
+
+    def constant(self, index: int) -> Array:
+        """Return the values of an input that is a constant."""
+        value = self.inputs[index]
+        assert value is not None
+        return value.values()
 
 
 class Graph:

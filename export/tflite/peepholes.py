@@ -51,14 +51,14 @@ def _cut_used_parts(graph: Graph) -> None:
     kept: list[Operator] = []
     for op in graph.operators:
         used = [i for i, part in enumerate(op.outputs) if id(part) in read]
-        axis, x = op.inputs[:2] if op.code == "SPLIT" else (None, None)
-        if axis is None or x is None or len(used) == len(op.outputs) or len(x.shape) > _MOST_SLICED:
+        x = op.inputs[1] if op.code == "SPLIT" else None
+        if x is None or len(used) == len(op.outputs) or len(x.shape) > _MOST_SLICED:
             kept.append(op)
             continue
-        rank, size = len(x.shape), int(op.outputs[0].shape[int(axis.values())])
-        others = sum(1 << i for i in range(rank) if i != int(axis.values()))
+        rank, axis = len(x.shape), int(op.constant(0))
+        size, others = int(op.outputs[0].shape[axis]), sum(1 << i for i in range(rank) if i != axis)
         for i in used:
-            ends = [[(i + j) * size if a == int(axis.values()) else 0 for a in range(rank)] for j in range(2)]
+            ends = [[(i + j) * size if a == axis else 0 for a in range(rank)] for j in range(2)]
             inputs: list[Value | None] = [x, *map(graph.indices, ends), graph.indices([1] * rank)]
             kept.append(Operator("STRIDED_SLICE", inputs, [op.outputs[i]], {"beginMask": others, "endMask": others}))
     graph.operators[:] = kept
@@ -93,10 +93,7 @@ def _merge_pair(op: Operator, uses: _Uses) -> bool:
     by = op.inputs[1:]
     vanishes = same_shape(source.shape, op.outputs[0].shape)
     if op.code == "TRANSPOSE":
-        inner, outer = first.inputs[1], op.inputs[1]
-        assert inner is not None
-        assert outer is not None
-        perm = inner.values()[outer.values()]
+        perm = first.constant(1)[op.constant(1)]
         by, vanishes = [Graph().indices(map(int, perm))], list(perm) == list(range(len(perm)))
     if not vanishes or not _bypass(op, uses, source):
         op.inputs[:] = [source, *by]
@@ -149,10 +146,9 @@ def _squeeze_mean(op: Operator, uses: _Uses) -> bool:
     first = uses.only_writer(op) if op.code == "RESHAPE" else None
     if first is None or not first.options.get("keepDims"):
         return False
-    axes, source = first.inputs[1], first.inputs[0]
-    assert axes is not None
+    source = first.inputs[0]
     assert source is not None
-    gone = {int(a) % len(source.shape) for a in np.atleast_1d(axes.values())}
+    gone = {int(a) % len(source.shape) for a in np.atleast_1d(first.constant(1))}
     rest = tuple(d for i, d in enumerate(source.shape) if i not in gone)
     if not same_shape(rest, op.outputs[0].shape):
         return False

@@ -51,11 +51,15 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
         inputs=[index[id(v)] for v in graph.inputs], outputs=[index[id(v)] for v in graph.outputs],
         operators=[_operator(op, codes, index) for op in graph.operators],
     )  # fmt: skip
+    inputs, outputs = (
+        [_table("TensorMap", name=v.name, tensorIndex=index[id(v)]) for v in side]
+        for side in (graph.inputs, graph.outputs)
+    )
     buffers = [_Buffer(None), *(_Buffer(c) for c in constants), _Buffer(_text(notes))]
     model = _table(
         "Model", version=3, description=description, operatorCodes=operator_codes, subgraphs=[subgraph],
         buffers=buffers, metadata=[_table("Metadata", name=METADATA, buffer=len(buffers) - 1)],
-        signatureDefs=[_signature(graph, index)],
+        signatureDefs=[_table("SignatureDef", signatureKey=SIGNATURE, inputs=inputs, outputs=outputs)],
     )  # fmt: skip
     return _packed(model, size)
 
@@ -181,11 +185,3 @@ def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping
         "Operator", opcodeIndex=codes[op.code, op.version], builtinOptionsType=kind, builtinOptions=options,
         inputs=[-1 if v is None else index[id(v)] for v in op.inputs], outputs=[index[id(v)] for v in op.outputs],
     )  # fmt: skip
-
-
-def _signature(graph: Graph, index: Mapping[int, int]) -> Any:
-    inputs, outputs = (
-        [_table("TensorMap", name=v.name, tensorIndex=index[id(v)]) for v in side]
-        for side in (graph.inputs, graph.outputs)
-    )
-    return _table("SignatureDef", signatureKey=SIGNATURE, inputs=inputs, outputs=outputs)

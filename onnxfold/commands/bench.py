@@ -51,8 +51,7 @@ def bench(
     emulation or from estimates, or say what to install.
     """
     from onnxfold.edge_bench.bench import bench as run
-    from onnxfold.edge_bench.chart import render_html
-    from onnxfold.edge_bench.result import notes, tables
+    from onnxfold.edge_bench.result import notes, render_html, tables
     from onnxfold.graph.files.model_files import claims_on
 
     shared.set_flags(context, options)

@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from onnxfold.edge_bench.chart import render_html
 from onnxfold.edge_bench.result import (
     COLUMNS,
     METHODS,
@@ -14,6 +13,7 @@ from onnxfold.edge_bench.result import (
     cells,
     latency_text,
     notes,
+    render_html,
     tables,
 )
 from onnxfold.terminal import say_table

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxfold.edge_bench import chart
-from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.result import BenchResult, render_html
 from tests.html_report.chromium import Opened, open_pages
 
 ROWS = [
@@ -17,7 +16,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    pages = {f"{width}": (chart.render_html(ROWS), width) for width in (375, 1200)}
+    pages = {f"{width}": (render_html(ROWS), width) for width in (375, 1200)}
     return open_pages(pages, tmp_path_factory.mktemp("chromium"))
 
 
@@ -30,7 +29,7 @@ def test_the_table_scrolls_sideways_and_shows_it(opened: Opened) -> None:
 
 
 def test_there_is_no_picture_without_a_latency() -> None:
-    page = chart.render_html(ROWS)
+    page = render_html(ROWS)
     assert page.count("<svg") == 2
     assert "no latency known" in page
-    assert chart.render_html(ROWS[2:]).count("<svg") == 0
+    assert render_html(ROWS[2:]).count("<svg") == 0

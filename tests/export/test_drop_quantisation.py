@@ -9,7 +9,7 @@ import pytest
 from onnxfold.errors import ExportError
 from onnxfold.export import export_model
 from onnxfold.export.firmware import write_project
-from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
+from onnxfold.export.fusion.local_rewrites import TO_FLOATS
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session

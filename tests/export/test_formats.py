@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxfold.errors import ExportError
-from onnxfold.export import export_model, onnx2tf, to_c_array, to_tflite
+from onnxfold.export import draft, export_model, to_c_array, to_tflite
 from onnxfold.export.draft import c_identifier
 from tests.export.test_tflite import DATA, chain
 
@@ -84,7 +84,7 @@ def test_onnx2tf_gets_a_copy_and_its_failure_is_told(tmp_path: Path, monkeypatch
     source = tmp_path / "lenet5.onnx"
     source.write_bytes((DATA / "lenet5.onnx").read_bytes())
     body = "pathlib.Path(sys.argv[2]).write_text('gone'); print('no such operator', file=sys.stderr); sys.exit(3)"
-    monkeypatch.setenv(onnx2tf.PROGRAM, str(_stand_in(tmp_path, body)))
+    monkeypatch.setenv(draft.PROGRAM, str(_stand_in(tmp_path, body)))
     with pytest.raises(ExportError, match="onnx2tf fails: no such operator"):
         export_model(source, tmp_path / "net.tflite", backend="onnx2tf")
     assert source.read_bytes() == (DATA / "lenet5.onnx").read_bytes()
@@ -97,7 +97,7 @@ def test_onnx2tf_result_is_checked_and_named(tmp_path: Path, monkeypatch: pytest
         "out = pathlib.Path(sys.argv[4]); out.mkdir(); "
         f"(out / 'model_float32.tflite').write_bytes(pathlib.Path({str(ready)!r}).read_bytes())"
     )
-    monkeypatch.setenv(onnx2tf.PROGRAM, str(_stand_in(tmp_path, body)))
+    monkeypatch.setenv(draft.PROGRAM, str(_stand_in(tmp_path, body)))
     report = export_model(DATA / "lenet5.onnx", tmp_path / "net.tflite", backend="onnx2tf")
     assert (report.backend, report.inputs) == ("onnx2tf", {"image": "NHWC"})
     with pytest.raises(ExportError):  # the file of another network must not pass
@@ -105,12 +105,12 @@ def test_onnx2tf_result_is_checked_and_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_auto_takes_the_direct_writer_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(onnx2tf.PROGRAM, str(_stand_in(tmp_path, "sys.exit(1)")))
+    monkeypatch.setenv(draft.PROGRAM, str(_stand_in(tmp_path, "sys.exit(1)")))
     assert export_model(chain("conv"), tmp_path / "net.tflite", backend="auto").backend == "direct"
 
 
 def test_missing_onnx2tf_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(onnx2tf.PROGRAM, raising=False)
+    monkeypatch.delenv(draft.PROGRAM, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ExportError, match="onnx2tf is not installed"):
         export_model(chain("conv"), tmp_path / "net.tflite", backend="onnx2tf")

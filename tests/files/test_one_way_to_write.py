@@ -9,10 +9,9 @@ WRITERS = {"write_bytes", "write_text", "tofile", "savez", "savefig", "mkstemp",
            "copyfile", "copytree", "unlink", "rmtree"}  # fmt: skip
 #: Modules that write into a folder that a caller made for this, and that is gone or moved at the end.
 INTO_DRAFTS = {
-    "onnxfold/graph/run/trial_run.py", "onnxfold/sweeps/content.py",
-    "export/draft.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
-    "edge_bench/runners/qemu_runner.py", "edge_bench/runners/ssh_runner.py", "edge_bench/boards/qemu.py",
-    "edge_bench/job.py", "edge_bench/linux.py", "edge_bench/chart.py",
+    "onnxfold/graph/run/trial_run.py", "onnxfold/sweeps/content.py", "export/draft.py", "export/quantize.py",
+    "export/firmware/project.py", "edge_bench/runners/qemu_runner.py", "edge_bench/runners/linux.py",
+    "edge_bench/boards/qemu.py", "edge_bench/job.py",
 }  # fmt: skip
 #: Tells the kernel to forget what a process used, by writing a number to /proc.
 KERNEL = {"edge_bench/measure_script.py"}

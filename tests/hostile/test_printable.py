@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 import onnxfold
-from onnxfold.edge_bench.chart import render_html as bench_page
 from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.result import render_html as bench_page
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save

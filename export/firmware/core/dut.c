@@ -18,6 +18,7 @@
 static char command[COMMAND_BYTES + 1];
 static size_t command_length;
 static bool command_too_long;
+static char *rest; /* of the command, not yet read */
 
 static size_t expected; /* bytes announced by db load */
 static size_t loaded;   /* bytes received since */
@@ -52,6 +53,16 @@ static void put_size_error(const char *what, size_t bytes, const char *bound, si
 
 static void put_timestamp(uint64_t ticks) {
     put_number("m-lap-us-", ticks / port_tick_hz * 1000000u + ticks % port_tick_hz * 1000000u / port_tick_hz);
+}
+
+/* Cuts the next word off the command; NULL if there is none. strtok would take newlib's heap. */
+static const char *next_word(void) {
+    const char *word = rest += strspn(rest, " ");
+    rest += strcspn(rest, " ");
+    if (*rest != '\0') {
+        *rest++ = '\0';
+    }
+    return *word == '\0' ? NULL : word;
 }
 
 /* The value of a decimal number without sign; false where the text is none, or above 32 bits. */
@@ -131,11 +142,11 @@ static void load_print(void) {
 }
 
 static void run_db(void) {
-    const char *what = strtok(NULL, " ");
+    const char *what = next_word();
     if (what == NULL) {
         put_error("Command 'db' requires a subcommand", "");
     } else if (strcmp(what, "load") == 0) {
-        load_begin(strtok(NULL, " "));
+        load_begin(next_word());
     } else if (strcmp(what, "print") == 0) {
         load_print();
     } else {
@@ -213,8 +224,8 @@ static void infer(uint32_t count, uint32_t warm_up) {
 static void run_infer(void) {
     uint32_t count = 1;
     uint32_t warm_up = DEFAULT_WARM_UP;
-    const char *first = strtok(NULL, " ");
-    const char *second = strtok(NULL, " ");
+    const char *first = next_word();
+    const char *second = next_word();
     if (first != NULL && (!parse_number(first, &count) || count == 0)) {
         put_error("Inference iterations must be >0", "");
     } else if (second != NULL && !parse_number(second, &warm_up)) {
@@ -323,7 +334,8 @@ static void run_help(void) {
 }
 
 static void run_command(void) {
-    const char *name = strtok(command, " ");
+    rest = command;
+    const char *name = next_word();
     if (command_too_long) {
         put_error("Command too long", "");
     } else if (name != NULL) {
