@@ -21,9 +21,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup, Member, move_to_front
 from onnxfold.cluster.partition import Labels, renumber
-from onnxfold.graph.axes import move_to_front
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 

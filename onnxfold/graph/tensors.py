@@ -321,6 +321,11 @@ def type_in_onnxruntime(text: str) -> int:
     return int(getattr(TensorProto, text.removeprefix("tensor(").removesuffix(")").upper(), 0))
 
 
+def working_type(values: Array) -> np.dtype[np.floating]:
+    """Return the type arithmetic happens in: float64 for double weights, else float32."""
+    return np.dtype(np.float64 if values.dtype == np.float64 else np.float32)
+
+
 def to_proto(name: str, values: Array) -> TensorProto:
     """Return `values` as a ``TensorProto`` called `name`."""
     return numpy_helper.from_array(np.asarray(values, order="C"), name)

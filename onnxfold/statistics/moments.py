@@ -26,8 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.graph.axes import working_type
-from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.tensors import Array, Matrix, working_type
 from onnxfold.statistics.samples import Samples, row_parts
 
 #: Products of so many samples are added up in float32; the sums of these in float64.

@@ -14,12 +14,11 @@ from onnx import NodeProto
 from scipy.linalg import block_diag
 
 from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select
-from onnxfold.channels.group import FoldGroup, Member, put_rows_of, rows_of
+from onnxfold.channels.group import Fold, FoldGroup, Member, merge_axis, put_rows_of, rows_of
 from onnxfold.channels.layers import epsilon
 from onnxfold.cluster.partition import ChannelPartition, Labels, Samples, mean_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
-from onnxfold.graph.axes import Fold, merge_axis
 from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, with_input
 from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor, Matrix
 from onnxfold.graph.view import GraphView

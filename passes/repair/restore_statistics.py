@@ -33,9 +33,9 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import BatchNorm
+from onnxfold.channels.group import move_from_front, move_to_front
 from onnxfold.channels.layers import Layer, bias_of, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.axes import move_from_front, move_to_front
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView

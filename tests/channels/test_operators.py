@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.running import count_macs
 from onnxfold.channels.context import all_rules
+from onnxfold.channels.group import move_from_front, move_to_front
 from onnxfold.channels.layers import Layer, find_layers
-from onnxfold.graph.axes import move_from_front, move_to_front
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.models import run

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfold.channels.group import merge_axis, move_from_front, move_to_front, put_rows, take_rows
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.axes import merge_axis, move_from_front, move_to_front, put_rows, take_rows
 from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import captured_names, node_key
 from testing.models import ALL_MODELS

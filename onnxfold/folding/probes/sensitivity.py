@@ -24,9 +24,8 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
-from onnxfold.graph.axes import working_type
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
+from onnxfold.graph.tensors import Array, Matrix, Weight, loaded, working_type
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.answers import TokenAnswers
