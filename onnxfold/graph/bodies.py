@@ -31,7 +31,7 @@ class Body:
 
     def rebind(self, view: GraphView, parent: GraphView) -> "Body":
         """Return the body between copies of its graph and of the graph around it."""
-        parent.lend_to_copy(self._lent, view)
+        parent.lend_weights(self._lent, view)
         return replace(self, view=view, parent=parent)
 
     def close(self) -> None:
@@ -41,8 +41,7 @@ class Body:
         del graph.input[self._inputs :]
         own = ((name, weight) for name, weight in self.view.weights.items() if name not in self._borrowed)
         graph.initializer.extend(proto_of(name, weight) for name, weight in own)
-        self.parent.put_body(self.node, self.attribute, graph)
-        self.parent.end_lending(self._lent)
+        self.parent.put_body(self.node, self.attribute, graph, self._lent)
 
 
 def open_bodies(view: GraphView, numbers: Iterator[int] | None = None) -> Iterator[Body]:

@@ -139,8 +139,10 @@ class GraphView:
         if self._consumers is not None:
             self._consumers.setdefault(weight, []).append(node)
 
-    def put_body(self, node: str, attribute: str, body: GraphProto) -> None:
-        """Write a body into an attribute of the node that is called by its key."""
+    def put_body(self, node: str, attribute: str, body: GraphProto, lent: Iterable[str]) -> None:
+        """Write a body, which keeps what it was lent, into an attribute of the node that is called by its key."""
+        for name in lent:
+            self._lent.pop(name, None)
         holder = self.producer(node)
         assert holder is not None
         next(attr for attr in holder.attribute if attr.name == attribute).g.CopyFrom(body)
@@ -284,19 +286,11 @@ class GraphView:
             del self._weights[name]
 
     def lend_weights(self, names: Iterable[str], body: "GraphView") -> None:
-        """Leave initializers to an open body that alone reads them; what runs the node still finds them."""
+        """Leave initializers to an open body that alone reads them, or to its copy; what runs the node finds them."""
         for name in names:
-            body._weights[name] = self._weights.pop(name)
+            if name in self._weights:
+                body._weights[name] = self._weights.pop(name)
             self._lent[name] = body
-
-    def lend_to_copy(self, names: Iterable[str], body: "GraphView") -> None:
-        """Find initializers that are lent already in a copy of the body that holds them."""
-        self._lent.update(dict.fromkeys(names, body))
-
-    def end_lending(self, names: Iterable[str]) -> None:
-        """Forget initializers that a body keeps for good."""
-        for name in names:
-            self._lent.pop(name, None)
 
     def weight_size(self, name: str) -> int:
         """Return the number of elements of an initializer without reading it."""
