@@ -42,14 +42,15 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q $(SPREAD)
 
-# Checks that take more than five seconds each, and sweeps.
+# Checks that take more than five seconds each, and sweeps. Files without one need not be imported.
+LONG = -m long $(shell grep -rlE --include='test_*.py' 'mark\.long' tests)
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -q $(SPREAD) -m long
+	$(BIN)/python -m pytest -q $(SPREAD) $(LONG)
 
 # Seconds per test file.
 test-times: $(VENV)/.test
 	$(BIN)/python -m pytest -q $(SPREAD) --junitxml=build/test.xml
-	$(BIN)/python -m pytest -q $(SPREAD) -m long --junitxml=build/test_long.xml
+	$(BIN)/python -m pytest -q $(SPREAD) $(LONG) --junitxml=build/test_long.xml
 	$(BIN)/python -m benchmarks.test_times build/test.xml build/test_long.xml
 
 lint: $(VENV)/.dev
@@ -61,9 +62,10 @@ lint: $(VENV)/.dev
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/shellcheck .ci/run integrations/action/*.sh
 
-# Two kernels of OpenBLAS that this machine has: what is lossless is so whatever the rounding.
+# Two kernels of OpenBLAS that this machine has: what is lossless is so whatever the rounding. `make test` folds the
+# graphs of the first hundred seeds.
 fuzz: $(VENV)/.test
-	$(BIN)/python -m benchmarks.fuzz --graphs 200 --coretypes SkylakeX Haswell Nehalem --most 2
+	$(BIN)/python -m benchmarks.fuzz --graphs 200 --seed0 100 --coretypes SkylakeX Haswell Nehalem --most 2
 
 # Every method's bytes at the parent commit and here.
 same: $(VENV)/.test
