@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,10 +52,14 @@ def graphs_of(proto: onnx.ModelProto) -> Graphs:
     return [(scope.view, scope.analysis.groups) for scope in open_scopes(load(proto))]
 
 
-def folds(
-    proto: onnx.ModelProto, ratios: tuple[float, ...] = (0.0, 0.35, 0.7)
-) -> Iterator[tuple[list[int], GraphView]]:
-    """Yield widths and the model that was really folded to them."""
-    for ratio in ratios:
-        result = onnxfold.fold(proto, channel_ratio=ratio, method="fold-naive", verify=False)
-        yield [group.folded_width for group in result.report.groups], load(result.model)
+def folds(proto: onnx.ModelProto, ratios: tuple[float, ...] = (0.0, 0.35, 0.7)) -> list[tuple[list[int], GraphView]]:
+    """Return widths and the model that was really folded to them; every cost is compared with the same folds."""
+    written = proto.SerializeToString(deterministic=True)
+    return [_fold(written, ratio) for ratio in ratios]
+
+
+@cache
+def _fold(written: bytes, ratio: float) -> tuple[list[int], GraphView]:
+    proto = onnx.ModelProto.FromString(written)
+    result = onnxfold.fold(proto, channel_ratio=ratio, method="fold-naive", verify=False)
+    return [group.folded_width for group in result.report.groups], load(result.model)

@@ -6,24 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import onnxfold
 from onnxfold.budget.allocate import TOLERANCE, solve_uniform
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.budget.width_space import WidthSpace, width_for
-from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.files.load import load
 from onnxfold.html_report.command_line import command_line
 from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
-from testing.quick import quick_fold
-
-
-def _groups(model: onnx.ModelProto) -> list[FoldGroup]:
-    return onnxfold.inspect(model)
+from testing.quick import groups_of, quick_fold
 
 
 def _solve(model: onnx.ModelProto, sparsity: float, round_to: int = 1) -> tuple[list[int], float]:
-    view, groups = load(model), _groups(model)
+    view, groups = load(model), groups_of(model)
     cost, before = WeightCost([(view, groups)]), count_parameters(view)
     widths = solve_uniform(WidthSpace(groups, {}, round_to), cost, before, sparsity)
     return widths, 1 - cost(widths) / before
@@ -42,7 +36,7 @@ WIDE = {
 @given(sparsity=st.floats(0.05, 0.95))
 def test_sparsity_is_met_within_a_percentage_point_or_refused(name: str, sparsity: float) -> None:
     model = WIDE[name]()
-    view, groups = load(model), _groups(model)
+    view, groups = load(model), groups_of(model)
     cost = WeightCost([(view, groups)])
     most = 1 - cost([g.block_count for g in groups]) / count_parameters(view)
     if sparsity > most + TOLERANCE:
@@ -75,11 +69,11 @@ def test_common_ratio_as_published() -> None:
     _, reached = _solve(residual(0, width=48), 0.5)
     widths, _ = _solve(residual(0, width=48), 0.5)
     assert reached == pytest.approx(0.5, abs=0.005)
-    assert 1 - sum(widths) / sum(g.size for g in _groups(residual(0, width=48))) == pytest.approx(0.293, abs=0.015)
+    assert 1 - sum(widths) / sum(g.size for g in groups_of(residual(0, width=48))) == pytest.approx(0.293, abs=0.015)
 
 
 def test_width_for() -> None:
-    (first, second, third) = _groups(grouped_conv(0, groups=2, width=10))
+    (first, second, third) = groups_of(grouped_conv(0, groups=2, width=10))
     assert [width_for(third, r) for r in (0.0, 0.3, 0.5, 0.99)] == [8, 6, 4, 1]
     assert [width_for(first, r) for r in (0.0, 0.3, 0.47, 0.99)] == [20, 14, 10, 2]  # two equal blocks
     assert [width_for(first, r, 4) for r in (0.0, 0.3, 0.6, 0.99)] == [20, 16, 8, 4]
@@ -117,7 +111,7 @@ def test_any_producer_of_a_group_names_it() -> None:
 
 def test_keep_wins_over_ratios() -> None:
     model = residual(0)
-    groups = _groups(model)
+    groups = groups_of(model)
     fixed = WidthSpace.of(groups, {"*": 0.5}, ["conv_1"], 1).fixed
     assert [fixed[i] for i in range(len(groups))] == [4, 8, 8, 8]
     assert WidthSpace(groups, {1: 8}).uniform(0.25) == [6, 8, 12, 12]

@@ -255,7 +255,7 @@ def test_fits_a_device() -> None:
     model = _with_image_size(model, 64)
     before = _costs(model)
     assert before["ram"] > device.model_ram_bytes
-    result = quick_fold(model, device="arduino-nano-33-ble", samples=2)
+    result = quick_fold(model, device="arduino-nano-33-ble", samples=2, verify=False)
     after = _costs(result.model)
     assert after["ram"] <= device.model_ram_bytes
     assert after["flash"] <= device.model_flash_bytes

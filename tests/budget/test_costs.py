@@ -23,7 +23,7 @@ COSTS = {
 def _check(proto: onnx.ModelProto) -> None:
     graphs = graphs_of(proto)
     costs = {name: cost(graphs) for name, (cost, _) in COSTS.items()}
-    found = list(folds(proto))
+    found = folds(proto)
     assert any(widths < found[0][0] for widths, _ in found[1:])
     for widths, folded in found:
         for name, (_, count) in COSTS.items():

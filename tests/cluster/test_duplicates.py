@@ -1,5 +1,7 @@
 """Exact duplicates: all that were planted, and nothing else."""
 
+from itertools import product
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -45,9 +47,12 @@ def _changed(model: onnx.ModelProto, name: str, index: tuple[int, ...], factor: 
     return result
 
 
-@pytest.mark.parametrize("per_row", [False, True], ids=["whole columns", "per row"])
-@pytest.mark.parametrize("order", ["forward", "backward", "random"])
-@pytest.mark.parametrize("name", ALL_MODELS)
+#: Every model goes two ways that differ in both, and every three models go all ways.
+WAYS = list(product(["forward", "backward", "random"], [False, True]))
+CASES = [(name, *WAYS[(i + step) % 6]) for i, name in enumerate(ALL_MODELS) for step in (0, 3)]
+
+
+@pytest.mark.parametrize(("name", "order", "per_row"), CASES)
 def test_exactly_the_planted_classes(name: str, order: str, per_row: bool) -> None:
     model = ALL_MODELS[name](1)
     wide, _ = widen(model, 1, None, per_row, order)  # type: ignore[arg-type]
@@ -56,7 +61,7 @@ def test_exactly_the_planted_classes(name: str, order: str, per_row: bool) -> No
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_none_in_random_networks(name: str, seed: int) -> None:
     assert all(labels == list(range(len(labels))) for labels in _classes(ALL_MODELS[name](seed), seed).values())
 
