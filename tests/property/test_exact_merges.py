@@ -25,14 +25,17 @@ def _weights(model: onnx.ModelProto) -> dict[str, Array]:
     return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
 
 
-@pytest.mark.parametrize("name", ALL_MODELS)
-def test_every_repair_leaves_exact_merges_alone(name: str) -> None:
-    """Doubled channels folded back: the same bits whatever the repair, statistics of odd inputs included."""
+@pytest.mark.parametrize(("number", "name"), enumerate(ALL_MODELS))
+def test_every_repair_leaves_exact_merges_alone(number: int, name: str) -> None:
+    """Doubled channels folded back: the same bits whatever the repair, statistics of odd inputs included.
+
+    Models take every second repair, in turn.
+    """
     model = ALL_MODELS[name](3)
     wide, _ = widen(model, 3, 2, per_row=True, order="random")
     options: dict[str, Any] = {"channel_ratio": 0.5, "cluster": "ward", "verify": False}
     plain = _weights(quick_fold(wide, repair="none", **options).model)
-    for repair in ACTIVE:
+    for repair in ACTIVE[number % 2 :: 2]:
         found = _weights(quick_fold(wide, repair=repair, **options).model)
         assert list(found) == list(plain)
         for tensor, values in plain.items():

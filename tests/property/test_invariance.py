@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,7 @@ def _renamed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     return result
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize(("name", "seed"), zip(ALL_MODELS, cycle([0, 1])))
 def test_permuting_channels_permutes_nothing_observable(name: str, seed: int) -> None:
     model = ALL_MODELS[name](seed)
     permuted, _ = widen(model, seed, factor=1)
@@ -136,8 +136,7 @@ def test_same_bytes_in_another_process(inputs: str, tmp_path: Path) -> None:
     assert (tmp_path / "1.onnx").read_bytes() == (tmp_path / "2.onnx").read_bytes()
 
 
-@pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("form", ["plain", *FORMS])
+@pytest.mark.parametrize(("form", "method"), zip(["plain", *FORMS], cycle(LOSSLESS)))
 def test_the_original_is_not_touched(form: str, method: str, tmp_path: Path) -> None:
     model = ALL_MODELS["residual"](0)
     model = FORMS[form](model) if form in FORMS else model

@@ -1,6 +1,5 @@
 """Folding undoes widening: channels that compute the same are merged without a trace, by every method."""
 
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -17,11 +16,10 @@ from testing.widening.widen import Order, widen
 WAYS: list[tuple[bool, Order]] = list(product((False, True), ("forward", "backward", "random")))
 
 
-def _draws(name: str, case: int) -> Iterator[tuple[int, bool, Order]]:
-    """Yield a seed and a way twice; three cases together go all ways with every model, and so do the models."""
-    first = list(ALL_MODELS).index(name) + case
-    for number in (first, first + 3):
-        yield (0 if number == 0 else 977 * number + 5), *WAYS[number % len(WAYS)]
+def _draw(name: str, case: int) -> tuple[int, bool, Order]:
+    """Return a seed and a way; two tests together go all ways with every model, and the models do in each."""
+    number = list(ALL_MODELS).index(name) + case
+    return (0 if number == 0 else 977 * number + 5), *WAYS[number % len(WAYS)]
 
 
 def _assert_recovers(model: onnx.ModelProto, result: onnxfold.FoldResult, seed: int) -> None:
@@ -34,11 +32,7 @@ def _assert_recovers(model: onnx.ModelProto, result: onnxfold.FoldResult, seed: 
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_widening_is_equal(name: str, factor: int | None) -> None:
     """The oracle itself: a widened model is valid, wider, and computes the same."""
-    for seed, per_row, order in _draws(name, 0 if factor else 1):
-        _assert_widened(name, factor, seed, per_row, order)
-
-
-def _assert_widened(name: str, factor: int | None, seed: int, per_row: bool, order: Order) -> None:
+    seed, per_row, order = _draw(name, 0 if factor else 3)
     model = ALL_MODELS[name](seed)
     wide, ratios = widen(model, seed, factor, per_row, order)
     onnx.checker.check_model(wide, full_check=True)
@@ -54,21 +48,21 @@ def _assert_widened(name: str, factor: int | None, seed: int, per_row: bool, ord
 @pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_folding_undoes_doubling(name: str, method: str) -> None:
-    for seed, per_row, order in _draws(name, LOSSLESS.index(method)):
-        model = ALL_MODELS[name](seed)
-        wide, _ = widen(model, seed, 2, per_row, order)
-        _assert_recovers(model, quick_fold(wide, channel_ratio=0.5, method=method, verify=False), seed)
+    seed, per_row, order = _draw(name, LOSSLESS.index(method))
+    model = ALL_MODELS[name](seed)
+    wide, _ = widen(model, seed, 2, per_row, order)
+    _assert_recovers(model, quick_fold(wide, channel_ratio=0.5, method=method, verify=False), seed)
 
 
 @pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_folding_undoes_uneven_widening(name: str, method: str) -> None:
     """Channels that exist one to three times; every group is given the ratio that leads back."""
-    for seed, per_row, order in _draws(name, LOSSLESS.index(method)):
-        model = ALL_MODELS[name](seed)
-        wide, ratios = widen(model, seed, None, per_row, order)
-        result = quick_fold(wide, channel_ratio=0.0, ratios=ratios, method=method, verify=False)
-        _assert_recovers(model, result, seed)
+    seed, per_row, order = _draw(name, 3 + LOSSLESS.index(method))
+    model = ALL_MODELS[name](seed)
+    wide, ratios = widen(model, seed, None, per_row, order)
+    result = quick_fold(wide, channel_ratio=0.0, ratios=ratios, method=method, verify=False)
+    _assert_recovers(model, result, seed)
 
 
 @pytest.mark.parametrize("method", LOSSLESS)
