@@ -30,7 +30,7 @@ from testing.language_models import WIDTH, WORDS, attention_decoder, decoder
 from testing.models import chain_conv, run
 
 LAYERS, SHARED = 2, 3
-FAST: dict[str, Any] = {"method": "prune-l1", "verify": False}
+FAST: dict[str, Any] = {"method": "prune-l1", "samples": 8, "verify": False}
 
 
 def _grouped() -> onnx.ModelProto:

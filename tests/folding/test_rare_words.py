@@ -222,20 +222,20 @@ def test_rare_words_are_in_classes_where_ids_are_in_order(tmp_path: Path) -> Non
 
 
 def test_a_fold_cuts_rare_words_by_more_than_pays_at_first(tmp_path: Path) -> None:
-    """Two bases cost more than the first numbers per row that go; a narrower table pays."""
-    result = onnxfold.fold(tied(), 0.12, tokenizer=tokenizer(tmp_path / "tokenizer.json"), **GIVEN)
-    widths = {g.name: g.folded_width for g in result.report.groups}
-    assert min(widths.values()) <= 11
+    """Two bases cost more than the first numbers per row that go; a narrower table pays.
 
-
-def test_probes_of_several_texts_tell_their_steps_in_order(tmp_path: Path) -> None:
+    Probes of several texts tell their steps in order.
+    """
     told: list[tuple[int, int]] = []
 
     def progress(text: str, done: int, total: int) -> None:
         if text == STAGE:
             told.append((done, total))
 
-    onnxfold.fold(tied(), 0.12, tokenizer=tokenizer(tmp_path / "tokenizer.json"), progress=progress, **GIVEN)
+    known = tokenizer(tmp_path / "tokenizer.json")
+    result = onnxfold.fold(tied(), 0.12, tokenizer=known, progress=progress, **GIVEN)
+    widths = {g.name: g.folded_width for g in result.report.groups}
+    assert min(widths.values()) <= 11
     assert len({total for _, total in told}) == 1
     assert told == sorted(told)
     assert told[0][0] == 0

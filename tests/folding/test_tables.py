@@ -105,8 +105,9 @@ def test_costs_count_the_product_where_it_is_needed() -> None:
     assert weights([WIDTH, HIDDEN]) == count_parameters(load(sentences()))
     assert macs([WIDTH, HIDDEN]) == count_macs(load(sentences(), SHAPE))
     folded = onnxfold.fold(
-        sentences(), 1e-6, ratios={"look_up": 1 - 5 / WIDTH, "up_proj": 0.0}, input_shapes=SHAPE, verify=False
-    ).model
+        sentences(), 1e-6, ratios={"look_up": 1 - 5 / WIDTH, "up_proj": 0.0}, input_shapes=SHAPE, samples=16,
+        verify=False,
+    ).model  # fmt: skip
     assert count_parameters(load(folded)) == weights([5, HIDDEN])
     assert count_macs(load(folded, SHAPE)) == macs([5, HIDDEN])
 
@@ -184,7 +185,7 @@ def test_what_stays_as_it_is(case: str, model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("options", [{"method": "fold-ar"}, {"allocation": "uniform"}, {"max_flash": "35K"}])
 def test_tables_are_left_alone_where_products_are_not_wanted(options: dict[str, str]) -> None:
     goal = {} if "max_flash" in options else {"sparsity": 0.05}
-    result = onnxfold.fold(sentences(), **goal, **options, input_shapes=SHAPE, verify=False)
+    result = onnxfold.fold(sentences(), **goal, **options, input_shapes=SHAPE, samples=16, verify=False)
     assert _shapes(result.model)["table"] == (WORDS, WIDTH)
 
 
