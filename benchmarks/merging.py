@@ -30,8 +30,7 @@ from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cluster.clusterings.weight_matching import Partners, match_weights, partners_by_place
 from onnxfold.config import FoldConfig
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.networks.joined_inputs import joined_inputs
-from onnxfold.folding.networks.joined_model import JoinedModel, join_models
+from onnxfold.folding.networks.joined_model import JoinedModel, join_models, joined_inputs
 from onnxfold.folding.open_model import Scope
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array

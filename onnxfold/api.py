@@ -11,16 +11,14 @@ from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import folder_of
-from onnxfold.folding.after.fold_lossless import require_lossless
 from onnxfold.folding.after.refine import refine_fold
 from onnxfold.folding.after.trainable import to_torch
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
 from onnxfold.folding.fold_result import FoldResult, files_read, merge_arrays
 from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
-from onnxfold.folding.networks.joined_inputs import inputs_for
 from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_blocks
-from onnxfold.folding.search.criteria import require_fidelity
+from onnxfold.folding.search.criteria import require_fidelity, require_lossless
 from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
@@ -115,7 +113,7 @@ def fold_request(
         way = find_way(
             dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=partial(_need_of, config.dtype)
         )
-        data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
+        data = dropped.inputs or way.task.inputs(needed=way.needs_inputs)
         folded = remove_zero_blocks(way.run_fold(data), networks)
         refinement = refine_fold(folded.view, task.reference, data, config, progress)
         written = folded.written(data.inputs, config, progress)

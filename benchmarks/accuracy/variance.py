@@ -16,10 +16,10 @@ from onnx import TensorProto, helper
 from benchmarks.accuracy.networks import Images, Network
 from onnxfold.channels.layers import group_layers
 from onnxfold.config import FoldConfig
-from onnxfold.folding.fold_model import fold_model, request_widths, with_candidates
+from onnxfold.folding.fold_model import fold_model
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
-from onnxfold.folding.prepare import prepare
 from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import silent
@@ -51,9 +51,9 @@ def variance_ratios(
     opened = open_model(network.path, {}, silent)
     scope = opened.scopes[0]
     original = scope.view.copy()
-    prepared = prepare(opened, method, inputs, config.seed)
-    request = request_widths(opened, config, method)
-    prepared = with_candidates(prepared, silent) if request.widths is None else prepared
+    task = FoldTask(opened, config, method, silent)
+    request = task.request()
+    prepared = task.prepared(inputs, chooses=request.widths is None)
     folded = fold_model(prepared, request, config, silent)
     plan = folded.graphs[0].plan
     found = []

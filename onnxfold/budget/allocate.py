@@ -40,8 +40,6 @@ class TiedWidths:
 
     def space(self, space: WidthSpace) -> WidthSpace:
         """Return the widths that the groups of each number can have."""
-        if self.are_free:
-            return space
         first = [self.numbers.index(number) for number in range(len(set(self.numbers)))]
         lossless = [max(space.lossless[i] for i in members) for members in self._members] if space.lossless else ()
         return WidthSpace(
@@ -54,13 +52,11 @@ class TiedWidths:
 
     def errors(self, errors: Sequence[Matrix]) -> Sequence[Matrix]:
         """Return one error curve per number."""
-        if self.are_free:
-            return errors
         return [sum((errors[i] for i in members[1:]), start=errors[members[0]]) for members in self._members]
 
     def cost(self, cost: Cost) -> Cost:
         """Return a cost as a function of one width per number."""
-        return cost if self.are_free else cost.renumbered(self.numbers)
+        return cost.renumbered(self.numbers)
 
     def budgets(self, budgets: Budgets) -> Budgets:
         """Return budgets of such widths."""
@@ -68,7 +64,7 @@ class TiedWidths:
 
     def tradeoff(self, tradeoff: Tradeoff | None) -> Tradeoff | None:
         """Return a trade-off of such widths."""
-        if tradeoff is None or self.are_free:
+        if tradeoff is None:
             return tradeoff
         return replace(tradeoff, weights=self.cost(tradeoff.weights), running=self.cost(tradeoff.running))
 

@@ -51,25 +51,27 @@ def allocate_globally(
     tied = TiedWidths.of(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
+    if tied.are_free:
+        return _allocate(space, errors, budgets, tradeoff)
     widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
     return tied.expand_widths(widths)
 
 
 def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
     if tradeoff is None:
-        return _search_widths(space, errors, budgets).whole_widths
-    search = _search_widths(space, errors, budgets, tradeoff)
-    if tradeoff.added_error == np.inf:
+        return _Search(space, errors, budgets).whole_widths
+    search = _Search(space, errors, budgets, tradeoff)
+    if tradeoff.objective.added_error == np.inf:
         return search.whole_widths
-    plain = _search_widths(space, errors, budgets)
-    bound = plain.total_error + tradeoff.added_error
+    plain = _Search(space, errors, budgets)
+    bound = plain.total_error + tradeoff.objective.added_error
     if search.total_error > bound:
         search = plain
         # Bisection between no share, whose error is allowed, and the whole one, whose error is not.
         low, high = 0.0, tradeoff.share
         for _ in range(_BISECTIONS):
             share = (low + high) / 2.0
-            tried = _search_widths(space, errors, budgets, replace(tradeoff, share=share))
+            tried = _Search(space, errors, budgets, replace(tradeoff, share=share))
             if tried.total_error <= bound:
                 search, low = tried, share
             else:
@@ -77,21 +79,8 @@ def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tra
     return search.whole_widths
 
 
-def _search_widths(
-    space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
-) -> "_Search":
-    search = _Search(space, errors, budgets, tradeoff)
-    search.narrow()
-    search.widen()
-    if tradeoff is None:
-        search.improve()
-    if not budgets.limit_time:  # odd widths take time, and none of it should be used up
-        search.relax()
-    return search
-
-
 class _Search:
-    """Widths on their way, by the parameters of :func:`allocate_globally`."""
+    """Widths that hold all budgets, by the parameters of :func:`allocate_globally`."""
 
     def __init__(
         self,
@@ -111,6 +100,12 @@ class _Search:
         self._sizes = np.array(full, np.int64)
         self._whole = [int(budget.cost.many(np.array([full], np.int64))[0]) for budget in budgets.budgets]
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
+        self._narrow_all()
+        self.widths = self._widen(self.widths)
+        while tradeoff is None and (better := self._improve()) is not None:
+            self.widths = better
+        if not budgets.limit_time:  # odd widths take time, and none of it should be used up
+            self._relax()
 
     @property
     def whole_widths(self) -> list[int]:
@@ -125,7 +120,7 @@ class _Search:
     def _error_of(self, widths: Integers) -> float:
         return float(sum(self._curves[i][widths[i]] for i in self._space.free))
 
-    def narrow(self) -> None:
+    def _narrow_all(self) -> None:
         """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
         for level in range(self._space.levels):
             self.widths = self._narrow(self.widths, level, _STEP)
@@ -147,19 +142,16 @@ class _Search:
         best = int(np.argmax((self._excess(now) - self._excess(after)) / added))
         if self._tradeoff is None or self._lead(now)[0] >= 0.0:
             return best
+        row = self._tradeoff.objective
         lighter, faster = ((now[i] - after[i]) / max(self._tradeoff.whole[i], 1) / added for i in (-2, -1))
         cut = (moves.widths[possible] - moves.to[possible]) / self._sizes[possible]
-        catches_up = (self._lead(after) >= self._lead(now)) & (cut <= self._tradeoff.largest_cut)
+        catches_up = (self._lead(after) >= self._lead(now)) & (cut <= row.largest_cut)
         faster = np.where(catches_up, faster, -1.0)
         fastest = int(np.argmax(faster))
-        return fastest if catches_up[fastest] and faster[fastest] * self._tradeoff.price >= lighter.max() else best
-
-    def widen(self) -> None:
-        """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""
-        self.widths = self._widen(self.widths)
+        return fastest if catches_up[fastest] and faster[fastest] * row.price >= lighter.max() else best
 
     def _widen(self, widths: Integers, but: int = -1) -> Integers:
-        """Return wider widths; one group may stay."""
+        """Return wider widths, as far as the budgets allow, unless running falls behind; one group may stay."""
         moves = self._moves(lambda i, width: width if i == but else self._space.wider(i, width, 0), widths)
         while len(possible := moves.movable):
             now, after = moves.present_costs(), moves.next_costs(possible)
@@ -169,12 +161,8 @@ class _Search:
             moves.take(possible[int(np.argmax(np.where(fits, -moves.added[possible], -1.0)))])
         return moves.widths
 
-    def improve(self) -> None:
-        """Narrow a group by a step, and widen others, as long as this lowers the error."""
-        while (better := self._improve()) is not None:
-            self.widths = better
-
     def _improve(self) -> Integers | None:
+        """Return the widths with a group narrower by a step and others wider, where this lowers the error."""
         moves = self._narrowing(self.widths, 0, _STEP)
         possible = moves.movable
         if not self._limits or not len(possible) or self._load(moves.present_costs())[0] > 1.0:
@@ -190,7 +178,7 @@ class _Search:
                 return widths
         return None
 
-    def relax(self) -> None:
+    def _relax(self) -> None:
         """Use the budgets up to a point: by whatever steps, the cheapest first, then by exchanges."""
         for level in range(self._space.levels):
             self.widths = self._fill(self.widths, level)

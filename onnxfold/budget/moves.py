@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from onnxfold.budget.costs.lengths import Cost, Integers, SumCost, ranges
+from onnxfold.budget.costs.lengths import Cost, Integers, SumCost
 from onnxfold.graph.tensors import Matrix
 
 #: Most numbers of a table of widths that are tried at once.
@@ -57,16 +57,24 @@ class SingleMoves:
 
 
 class _SparseMoves(SingleMoves):
-    """Moves under a sum of products."""
+    """Moves under a sum of products: pairs of a group and a product that it is in say what a move changes."""
 
     def __init__(self, cost: SumCost, widths: Integers) -> None:
-        table = cost.table
-        self._fixed, self._divisor = cost.fixed, cost.divisor
-        self._widths = widths
-        self._factors, self._index = table.factors, table.index
-        self._table, self._parts = table, table.parts_of_groups
+        self._table = table = cost.table
+        self._fixed, self._divisor, self._widths = cost.fixed, cost.divisor, widths
+        products, lengths = table.index.shape
+        rows = np.repeat(np.arange(products), lengths)
+        ones = np.ones(products * lengths, np.int64)
+        holds = csr_array((ones, (rows, table.index.ravel())), shape=(products, table.positions.shape[0]))
+        pairs = holds @ table.positions
+        by_group, by_product, positions = pairs.tocsc(), pairs.tocsr(), table.positions.tocsc()
+        self._group_start, self._product_of = by_group.indptr, by_group.indices
+        self._product_start, self._group_of = by_product.indptr, by_product.indices
+        self._length_start, self._length_of, self._adds_to_length = positions.indptr, positions.indices, positions.data
+        group = np.repeat(np.arange(len(widths)), np.diff(self._group_start))
+        self._adds = table.positions[table.index[self._product_of], group[:, None]].toarray()
         self._numerators = table.numerators(widths)
-        self._values = self._products(np.arange(len(self._factors)))
+        self._values = self._products(np.arange(products))
         self._sum = self._fixed + int(self._values.sum())
 
     @property
@@ -74,33 +82,41 @@ class _SparseMoves(SingleMoves):
         return self._sum // self._divisor
 
     def changes(self, groups: Integers, to: Integers) -> Integers:
-        pair, owner = ranges(self._parts.group_start, groups)
-        product = self._parts.pair_product[pair]
+        pair, owner = ranges(self._group_start, groups)
+        product = self._product_of[pair]
         step = (to - self._widths[groups])[owner]
-        lengths = self._numerators[self._index[product]] + self._parts.adds[pair] * step[:, None]
-        new = self._factors[product] * self._table.count_lengths(lengths, self._index[product]).prod(axis=1)
+        index = self._table.index[product]
+        lengths = self._table.count_lengths(self._numerators[index] + self._adds[pair] * step[:, None], index)
         changes = np.zeros(len(groups), np.int64)
-        np.add.at(changes, owner, new - self._values[product])
+        np.add.at(changes, owner, self._table.factors[product] * lengths.prod(axis=1) - self._values[product])
         return changes
 
     def cost(self, changes: Integers) -> Integers:
         return (self._sum + changes) // self._divisor
 
     def take(self, group: int, to: int) -> Integers:
-        mine = slice(self._parts.lengths_start[group], self._parts.lengths_start[group + 1])
-        self._numerators[self._parts.lengths_of[mine]] += self._parts.lengths_add[mine] * (to - self._widths[group])
+        mine = slice(*self._length_start[group : group + 2])
+        self._numerators[self._length_of[mine]] += self._adds_to_length[mine] * (to - self._widths[group])
         self._widths[group] = to
-        touched = self._parts.pair_product[self._parts.group_start[group] : self._parts.group_start[group + 1]]
+        touched = self._product_of[slice(*self._group_start[group : group + 2])]
         fresh = self._products(touched)
         self._sum += int((fresh - self._values[touched]).sum())
         self._values[touched] = fresh
-        return np.unique(self._parts.groups_of[ranges(self._parts.product_start, touched)[0]])
+        return np.unique(self._group_of[ranges(self._product_start, touched)[0]])
 
-    def _products(self, chosen: npt.NDArray[np.int64]) -> Integers:
-        index = self._index[chosen]
+    def _products(self, chosen: Integers) -> Integers:
+        index = self._table.index[chosen]
         lengths = self._table.count_lengths(self._numerators[index], index)
-        values: Integers = self._factors[chosen] * lengths.prod(axis=1)
+        values: Integers = self._table.factors[chosen] * lengths.prod(axis=1)
         return values
+
+
+def ranges(starts: Integers, chosen: Integers) -> tuple[Integers, Integers]:
+    """Return all entries of chosen rows, each row being ``starts[i]:starts[i + 1]``, and the number of the row."""
+    counts = starts[chosen + 1] - starts[chosen]
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return starts[chosen][owner] + within, owner
 
 
 class NextMoves:

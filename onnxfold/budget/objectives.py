@@ -80,15 +80,12 @@ class Budgets:
         """Return the budgets that widths exceed."""
         return tuple(budget for budget in self.budgets if budget.cost(widths) > budget.limit)
 
-    def closest(self, widths: Sequence[int]) -> str:
-        """Return the costs of widths and the limits of all budgets, as text."""
-        return ", ".join(budget.describe(budget.cost(widths)) for budget in self.budgets)
-
-    def unreachable(self, narrowest: Sequence[int], widths: str = "at one channel per group") -> BudgetError:
+    def unreachable(self, narrowest: Sequence[int]) -> BudgetError:
         """Return the error that says that even the narrowest widths exceed a budget, with the closest values."""
         names = " and ".join(budget.name for budget in self.exceeded_budgets(narrowest))
+        costs = ", ".join(budget.describe(budget.cost(narrowest)) for budget in self.budgets)
         return BudgetError(
-            f"the budget of {names} cannot be reached: {widths}: {self.closest(narrowest)}; raise the limit, "
+            f"the budget of {names} cannot be reached: at one channel per group: {costs}; raise the limit, "
             "or run 'onnxfold inspect' for the reasons"
         )
 
@@ -167,12 +164,8 @@ class Tradeoff:
     #: Weights, and what running costs.
     weights: Cost
     running: Cost
-    #: As in :class:`Objective`.
-    share: float
-    up_to: float
-    price: float
-    added_error: float
-    largest_cut: float
+    objective: Objective
+    share: float  # that of the objective, or a smaller one
     whole: tuple[int, int]  # both costs at full widths
     shares_of_error: Sequence[float]  # what the error of every group counts
 
@@ -190,12 +183,10 @@ class Tradeoff:
         weights, running, full = WeightCost(graphs), objective.cost(graphs, *more), [group.size for group in groups]
         whole = weights(full), running(full)
         shares = [share for _, members in graphs for share in shares_of_error(members)]
-        row = objective
-        limits = row.share, row.up_to, row.price, row.added_error, row.largest_cut
-        return cls(weights, running, *limits, whole, shares)
+        return cls(weights, running, objective, objective.share, whole, shares)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
         """Return by how much more of the running cost is removed than the share asks for, of m choices of widths."""
         removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
-        lead: Matrix = removed[1] - self.share * np.minimum(removed[0], self.up_to)
+        lead: Matrix = removed[1] - self.share * np.minimum(removed[0], self.objective.up_to)
         return lead

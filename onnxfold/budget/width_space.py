@@ -6,9 +6,8 @@ onnxruntime computes the channels of convolutions of images in tiles of 8 or 16,
 multiple of 4 (:mod:`onnxfold.budget.costs.running` has the prices). Matrix products have no such steps.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from math import lcm
 
@@ -155,15 +154,8 @@ def width_step(group: FoldGroup, round_to: int = 1) -> int:
     return step if step <= group.size else group.block_count
 
 
-class Reader(Enum):
-    """The kind of layer that computes or reads the channels of a group."""
-
-    CONVOLUTION = "convolution"  #: plain or depthwise, of images
-    OTHER = "other"
-
-
-#: Steps by what touches a group: the preferred one, then those that a group relaxes to.
-STEPS: Mapping[Reader, tuple[int, ...]] = {Reader.CONVOLUTION: (8, 4, 1), Reader.OTHER: (1,)}
+#: Steps of groups that convolutions of images compute or read: the preferred one, then those that a group relaxes to.
+STEPS = (8, 4, 1)
 #: Groups of convolutions that have so many channels go in steps of the larger tile: half of a tile of AVX-512 saves no
 #: time, and the same accuracy buys more where whole tiles go.
 WIDE, WIDE_STEP = 128, 16
@@ -176,19 +168,11 @@ def preferred_steps(view: GraphView, groups: Sequence[FoldGroup], block: int = 1
     """
     ladders = []
     for group in groups:
-        touched = set(_readers(view, group))
-        wanted = STEPS[Reader.CONVOLUTION if Reader.CONVOLUTION in touched else Reader.OTHER]
+        nodes = (view.producer(output) for role in (Role.PRODUCER, Role.CONSUMER) for output in group.by_node(role))
+        operators = (linear(view, node) for node in nodes if node is not None)
+        tiled = any(operator is not None and is_tiled(view, operator) for operator in operators)
         tile = max(block, WIDE_STEP if group.size >= WIDE else 1)
-        larger = (tile,) if tile > wanted[0] > 1 else ()
-        steps = dict.fromkeys(lcm(step, group.block_count) for step in (*larger, *wanted, 1))
+        wanted = (*((tile,) if tile > STEPS[0] else ()), *STEPS) if tiled else (1,)
+        steps = dict.fromkeys(lcm(step, group.block_count) for step in wanted)
         ladders.append(tuple(step for step in steps if step <= group.size))
     return ladders
-
-
-def _readers(view: GraphView, group: FoldGroup) -> Iterator[Reader]:
-    for role in (Role.PRODUCER, Role.CONSUMER):
-        for output in group.by_node(role):
-            node = view.producer(output)
-            operator = None if node is None else linear(view, node)
-            tiled = operator is not None and is_tiled(view, operator)
-            yield Reader.CONVOLUTION if tiled else Reader.OTHER

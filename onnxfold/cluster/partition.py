@@ -97,6 +97,11 @@ class ChannelPartition:
         matrix[self._kept_units] = self._sums(self._kept_units)
         return matrix
 
+    def _sums(self, kept: Labels) -> Matrix:
+        matrix = np.zeros((len(kept), self.clusters))
+        matrix[np.arange(len(kept)), self.labels[kept]] = 1.0
+        return matrix
+
     def encode_samples(self, samples: Samples) -> Samples:
         """Return P applied to samples of shape (S, n)."""
         if self.only_selects:
@@ -122,21 +127,15 @@ class ChannelPartition:
         inside = np.arange(count)
         labels = np.where(self.labels[:, None] < 0, -1, self.labels[:, None] * count + inside)
         representatives = self.representatives[:, None] * count + inside
-        matrices = None if self.matrices is None else (_spread(self.encode, count), _spread(self.decode, count))
+        matrices = None
+        if self.matrices is not None:
+            encode, decode = (np.kron(matrix, np.eye(count)).astype(np.float64) for matrix in self.matrices)
+            matrices = encode, decode
         return ChannelPartition(labels.reshape(-1), representatives.reshape(-1), matrices)
 
     @property
     def _kept_units(self) -> Labels:
         return np.flatnonzero(self.labels >= 0)
-
-    def _sums(self, kept: Labels) -> Matrix:
-        matrix = np.zeros((len(kept), self.clusters))
-        matrix[np.arange(len(kept)), self.labels[kept]] = 1.0
-        return matrix
-
-
-def _spread(matrix: Matrix, count: int) -> Matrix:
-    return np.kron(matrix, np.eye(count)).astype(np.float64)
 
 
 def axes_partition(encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> ChannelPartition:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.agglomerative import agglomerate, greedy
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.clusterings.ifm import ifm
@@ -45,7 +44,7 @@ from onnxfold.cluster.clusterings.weight_matching import (
 )
 from onnxfold.cluster.gram import Points, Vector
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, renumber
-from onnxfold.cluster.task import Computed, Task
+from onnxfold.cluster.task import Candidates, Computed, Task
 from onnxfold.errors import ConfigError
 from onnxfold.graph.view import GraphView
 
@@ -157,7 +156,7 @@ class Partitioner:
     name : str
         Name on the command line.
     candidates : callable
-        Takes a :class:`Task`, returns its :class:`~onnxfold.cluster.candidates.Candidates`.
+        Takes a :class:`Task`, returns its :class:`~onnxfold.cluster.task.Candidates`.
     summary : str
         One line for the documentation.
     averages : bool
@@ -199,7 +198,7 @@ class Partitioner:
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""
-    group, partners = task.group, task.partners
+    group, partners = task.group, task.sources.partners
     labels = np.arange(group.size)
     if partners is None:
         return _strongest(task, labels, k)
@@ -214,7 +213,8 @@ def _merge_partners(task: Task, k: int) -> ChannelPartition:
 def _merge_correlated(task: Task, k: int) -> ChannelPartition:
     """Merge the most correlated pairs, greedily."""
     group = task.group
-    sources = np.zeros(group.size, np.int64) if task.sources is None else task.sources
+    networks = task.sources.networks
+    sources = np.zeros(group.size, np.int64) if networks is None else networks
     likeness = correlations([seen.covariance for seen in task.moments])
     labels = np.arange(group.size)
     for units in group.units_by_block:

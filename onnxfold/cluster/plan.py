@@ -68,16 +68,12 @@ class FoldPlan:
         if not self.classes:
             return self
         kept = []
-        for i, (group, partition) in enumerate(self):
+        for group, partition, classes in zip(self.groups, self.partitions, self.classes, strict=True):
             sizes = partition.cluster_sizes
             is_even = not group.rules.averaged or (sizes == sizes[0]).all()
-            if not (is_even and partition.only_merges(self.classes[i])):
-                kept.append(i)
-        return FoldPlan(
-            tuple(self.groups[i] for i in kept),
-            tuple(self.partitions[i] for i in kept),
-            tuple(self.classes[i] for i in kept),
-        )
+            if not (is_even and partition.only_merges(classes)):
+                kept.append((group, partition, classes))
+        return FoldPlan(*zip(*kept, strict=True)) if kept else FoldPlan((), ())
 
     def count_kept(self, axis: Axis, start: int, stop: int) -> int:
         """Return how many of the positions ``start:stop`` of an axis remain."""

@@ -4,12 +4,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from onnxfold._version import __version__
-from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
+from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
-from onnxfold.errors import BudgetError, NothingToFoldError
-from onnxfold.folding.methods import Method
-from onnxfold.folding.one_graph import find_candidates, fold_graph
-from onnxfold.folding.open_model import OpenedModel, integer_reason
+from onnxfold.folding.one_graph import fold_graph
 from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.graph.files.provenance import add_run
 from onnxfold.graph.files.save import file_bytes
@@ -19,7 +16,7 @@ from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight, requantize_blocks
 from onnxfold.quantize.quantize import quantize_int8
-from onnxfold.report import AccuracyRecord, ModelSize, QuantizationRecord, RefusalKind
+from onnxfold.report import AccuracyRecord, ModelSize, QuantizationRecord
 
 
 @dataclass(frozen=True)
@@ -74,49 +71,6 @@ class FoldedModel:
         kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks})
         note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
         return WrittenModel(view, size, self.inputs, notes=(note,))
-
-
-def request_widths(
-    opened: OpenedModel, config: FoldConfig, method: Method, *, may_keep_all: bool = False
-) -> WidthRequest:
-    """Return the demands of a request on the widths; see :func:`onnxfold.budget.width_request.width_request`."""
-    if method.drops_blocks or config.lossless:
-        return whole_widths(opened.graphs, config)
-    repair, groups = method.repair_row, [graph_groups for _, graph_groups in opened.graphs]
-    if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:
-        raise NothingToFoldError(f"nothing to fold: {_no_stream(opened)}")
-    whole, note = method.whole(groups)
-    try:
-        request = width_request(
-            opened.graphs,
-            config,
-            opened.size,
-            adds_biases=repair.adds_biases,
-            adds_nodes=repair.adds_nodes,
-            whole=whole,
-        )
-    except BudgetError as error:
-        integers = integer_reason(opened.scopes)
-        raise BudgetError(f"{error}; {integers}" if integers else str(error)) from None
-    if note:
-        request = replace(request, remarks=(*request.remarks, note))
-    if request.widths is not None and not may_keep_all:
-        request.require_change(request.widths)
-    return request
-
-
-def _no_stream(opened: OpenedModel) -> str:
-    """Return why no residual stream of a model may be rotated, as far as a norm says it."""
-    refusals = opened.scopes[0].analysis.refusals
-    stream = next((refusal for refusal in refusals if refusal.kind is RefusalKind.STREAM), None)
-    why = "" if stream is None else f"; {stream.axis} of '{stream.node}' stays, {stream.reason}"
-    return f"the model has no residual stream that may be rotated{why}"
-
-
-def with_candidates(prepared: PreparedModel, progress: Progress) -> PreparedModel:
-    """Return a model with the candidates of every group of every graph, before any graph is folded."""
-    graphs = [replace(graph, candidates=find_candidates(graph, progress)) for graph in prepared.graphs]
-    return replace(prepared, graphs=graphs)
 
 
 def fold_model(

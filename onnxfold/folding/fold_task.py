@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.objectives import find_objective
-from onnxfold.budget.width_request import WidthRequest, requested_limits
+from onnxfold.budget.width_request import WidthRequest, requested_limits, whole_widths, width_request
 from onnxfold.config import FoldConfig
+from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import Verification, VerificationResult
 from onnxfold.files import Cache
 from onnxfold.folding.after.refine import require_refinable
-from onnxfold.folding.fold_model import FoldedModel, WrittenModel, fold_model, request_widths, with_candidates
-from onnxfold.folding.inputs.choose_inputs import ChosenInputs, generates, require_given
+from onnxfold.folding.fold_model import FoldedModel, WrittenModel, fold_model
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
-from onnxfold.folding.networks.joined_model import JoinedModel
-from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, open_model
+from onnxfold.folding.networks.joined_model import JoinedModel, joined_inputs
+from onnxfold.folding.one_graph import find_candidates
+from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, integer_reason, open_model
 from onnxfold.folding.prepare import Folded, PreparedModel, prepare
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -23,6 +25,7 @@ from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.progress import Progress
 from onnxfold.quantize.quantize import require_quantizable
+from onnxfold.report import RefusalKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +46,49 @@ class FoldTask:
         return self.opened.source if self.networks is None else self.networks.exact
 
     def request(self, *, may_keep_all: bool = False) -> WidthRequest:
-        """Return the demands of the request on the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
-        return request_widths(self.opened, self.config, self.method, may_keep_all=may_keep_all)
+        """Return the demands of the request on the widths."""
+        opened, config, method = self.opened, self.config, self.method
+        if method.drops_blocks or config.lossless:
+            return whole_widths(opened.graphs, config)
+        groups = [graph_groups for _, graph_groups in opened.graphs]
+        if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:
+            refusals = opened.scopes[0].analysis.refusals
+            stream = next((refusal for refusal in refusals if refusal.kind is RefusalKind.STREAM), None)
+            why = "" if stream is None else f"; {stream.axis} of '{stream.node}' stays, {stream.reason}"
+            raise NothingToFoldError(f"nothing to fold: the model has no residual stream that may be rotated{why}")
+        whole, note = method.whole(groups)
+        repair = method.repair_row
+        adds = {"adds_biases": repair.adds_biases, "adds_nodes": repair.adds_nodes}
+        try:
+            request = width_request(opened.graphs, config, opened.size, whole=whole, **adds)
+        except BudgetError as error:
+            integers = integer_reason(opened.scopes)
+            raise BudgetError(f"{error}; {integers}" if integers else str(error)) from None
+        if note:
+            request = replace(request, remarks=(*request.remarks, note))
+        if request.widths is not None and not may_keep_all:
+            request.require_change(request.widths)
+        return request
 
     def prepared(self, inputs: ModelInputs | None, *, chooses: bool = False) -> PreparedModel:
         """Return the model with all that its fold does not decide, to be run on some inputs or not at all.
 
-        `chooses` says whether losses choose the widths: all candidates are computed then.
+        `chooses` says whether losses choose the widths: all candidates are computed then, before any graph is folded.
         """
         prepared = prepare(self.opened, self.method, inputs, self.config.seed, keeps_refits=self.config.merge_map)
-        prepared = replace(prepared, done=self.done)
-        return with_candidates(prepared, self.progress) if chooses else prepared
+        graphs = prepared.graphs
+        if chooses:
+            graphs = [replace(graph, candidates=find_candidates(graph, self.progress)) for graph in graphs]
+        return replace(prepared, done=self.done, graphs=graphs)
+
+    def inputs(self, *, needed: bool) -> ChosenInputs:
+        """Return the inputs: if the model is made of networks and no samples are given, a part from each of them."""
+        config, networks = self.config, self.networks
+        if needed and self.shared_inputs is not None:
+            return self.shared_inputs
+        if networks is None or not needed or not generates(config):
+            return choose_inputs(self.opened, config, self.method, self.progress, needed=needed)
+        return joined_inputs(networks, config, self.method, self.progress)
 
     def verify(
         self, written: WrittenModel, renamed: Mapping[str, str], *, measures_latency: bool

@@ -15,9 +15,8 @@ from typing import Self
 
 import numpy as np
 
-from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.task import ComparedGraph, Task
-from onnxfold.folding.prepare import Prepared, Sources
+from onnxfold.cluster.task import Candidates, ComparedGraph, Sources, Task
+from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.probes.sensitivity import Probe
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -43,24 +42,8 @@ class GroupTasks:
     def candidates(self, i: int, moments: Sequence[ConsumerMoments], narrowest: int = 1) -> Candidates:
         """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
         prepared, group = self.prepared, self.prepared.groups[i]
-        sources = prepared.sources[i] if prepared.sources else Sources(None)
-        task = Task(
-            self._graph,
-            group,
-            prepared.duplicates[i],
-            moments,
-            narrowest=max(narrowest, group.block_count),
-            sources=sources.networks,
-            partners=sources.partners,
-            metric=self.metrics.get(i),
-        )
-        row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner
-        return row.candidates(task)
-
-    @property
-    def _graph(self) -> ComparedGraph:
-        prepared, inputs = self.prepared, self.prepared.inputs
-        return ComparedGraph(
+        inputs = prepared.inputs
+        graph = ComparedGraph(
             self.matched,
             self.stored,
             with_deviation=prepared.repair.units.keeps_deviation,
@@ -68,6 +51,17 @@ class GroupTasks:
             merges=inputs is None or not inputs.are_tokens,
             words=None if inputs is None else inputs.tokens.words,
         )
+        task = Task(
+            graph,
+            group,
+            prepared.duplicates[i],
+            moments,
+            narrowest=max(narrowest, group.block_count),
+            sources=prepared.sources[i] if prepared.sources else Sources(),
+            metric=self.metrics.get(i),
+        )
+        row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner
+        return row.candidates(task)
 
 
 class ChosenCandidates:

@@ -42,10 +42,6 @@ class Depth:
         return sorted(i for i in indices if groups[i].rules.tie is None)
 
 
-#: All blocks.
-WHOLE_DEPTH = Depth()
-
-
 @dataclass(frozen=True)
 class RowUnits:
     """The units that rows are merged in."""
@@ -150,7 +146,7 @@ class Method:
     #: What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given for
     #: them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
     narrows: Literal["groups", "streams", "depth"] = "groups"
-    depth: Depth = WHOLE_DEPTH  # the blocks that are folded unless a ratio is given for their groups
+    depth: Depth = Depth()  # the blocks that are folded unless a ratio is given for their groups
     #: Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     adds_text: bool = False
     language: "Method | None" = None  # what the row is for language models, where that is something else
@@ -179,11 +175,6 @@ class Method:
     def needs_inputs(self) -> bool:
         """Whether the network is run."""
         return self.partitioner.needs_moments or self.repair_row.needs_inputs
-
-    @property
-    def rotates(self) -> bool:
-        """Whether channels are rotated where any orthonormal basis of them will do."""
-        return bool(self.partitioner.rotates)
 
     def whole(self, graphs: Sequence[Sequence[FoldGroup]]) -> tuple[list[int], str]:
         """Return the indices of the groups that keep their widths unless a ratio names them, and a note that says so.
@@ -222,7 +213,7 @@ class Method:
         There may be `moments` of what the consumers of a group see, and `inputs` to run the graph; `rotates` says
         whether the channels of the group are there to be rotated.
         """
-        if rotates and self.rotates:
+        if rotates and self.partitioner.rotates:
             return replace(self, cluster=ROTATION).possible(moments=moments, inputs=inputs)
         cluster = self.partitioner.stand_in if self.partitioner.needs_moments and not moments else self.cluster
         if inputs or not self.repair_row.needs_inputs:
@@ -231,16 +222,6 @@ class Method:
         return next(method for method in stand_ins if method.is_supported)
 
 
-#: The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads, which are
-#: averaged like channels; no repair.
-_FOLD_AR_OF_LANGUAGE = Method(
-    "fold-ar",
-    "kmeans-heads",
-    "none",
-    "auto",
-    "k-means of channels and of heads, mean",
-    depth=Depth(FOLD_AR_START, FOLD_AR_STOP),
-)
 METHODS = {
     m.name: m
     for m in (
@@ -250,7 +231,12 @@ METHODS = {
         ),
         Method(
             "fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)",
-            language=_FOLD_AR_OF_LANGUAGE,
+            # The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads, which
+            # are averaged like channels; no repair.
+            language=Method(
+                "fold-ar", "kmeans-heads", "none", "auto", "k-means of channels and of heads, mean",
+                depth=Depth(FOLD_AR_START, FOLD_AR_STOP),
+            ),
         ),
         Method("fold-naive", "kmeans", "none", "auto", "k-means, mean, no repair"),
         Method("fold-r", "kmeans", "recalibrate", "data", "k-means, mean, statistics from your data (--calibration)"),
@@ -286,12 +272,9 @@ def find_method(
     method = method.compose(cluster, repair)
     find_partitioner(method.cluster, of_networks=of_networks)
     if not method.is_supported:
+        *others, last = (r.name for r in REPAIRS.values() if not r.needs_averages)
         raise ConfigError(
             f"repair '{method.repair}' restores what averaging loses, and cluster '{method.cluster}' averages nothing: "
-            f"take {_either([r.name for r in REPAIRS.values() if not r.needs_averages])}"
+            f"take {', '.join(others)} or {last}"
         )
     return method
-
-
-def _either(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"

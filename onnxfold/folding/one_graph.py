@@ -1,18 +1,18 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Axis
-from onnxfold.cluster.candidates import Candidates, Weighted
 from onnxfold.cluster.duplicates import is_lossless
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.partitioners import ROTATION
 from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.cluster.task import Candidates, Weighted
 from onnxfold.errors import VerificationError
 from onnxfold.folding.group_candidates import ChosenCandidates, GroupCandidates, GroupTasks
 from onnxfold.folding.methods import RepairTask
@@ -32,16 +32,6 @@ from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
 from onnxfold.statistics.observe import Observation, Observing, Receiver, observe
-
-
-@dataclass(frozen=True, eq=False)
-class _Graphs:
-    """The graphs of a fold."""
-
-    matched: GraphView  # whose channels are matched with each other
-    stored: GraphView  # the same with rows as they are stored
-    compared: GraphView  # what repairs and diagnoses compare the result with
-    written: GraphView  # what is folded, in place
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
@@ -82,22 +72,30 @@ def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = s
 
 def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tuple[Folded, dict[int, tuple[str, str]]]:
     """Fold a graph; return by which clustering and repair, too, by number of the group."""
-    graphs = _open_graphs(prepared, widths)
-    work = ChosenCandidates(GroupTasks(prepared, graphs.matched, graphs.stored), widths)
+    view = prepared.scope.view
+    stored = view.copy()
+    averages = prepared.method.partitioner.averages
+    lossy = [  # the rows of others are merged as they are
+        group
+        for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
+        if not (is_lossless(group, width, classes) if averages else width == group.size)
+    ]
+    _scale_rows(view, prepared, lossy)
+    compared = _lump_duplicates(view.copy(), prepared)  # what repairs and diagnoses compare the result with
+    matched = compared.copy() if prepared.sources else compared  # whose channels are matched with each other
+    work = ChosenCandidates(GroupTasks(prepared, matched, stored), widths)
     observation: Observation | None = None
     if prepared.method.partitioner.needs_moments and prepared.candidates is None:
-        observation = _observe_consumers(prepared, graphs.compared, progress, work)
+        observation = _observe_consumers(prepared, compared, progress, work)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         inputs = prepared.inputs
-        observation = Observation(graphs.compared.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
+        observation = Observation(compared.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
     chosen = work.finish() if prepared.candidates is None else dict(enumerate(prepared.candidates))
-    partition = partial(_partition, prepared, chosen, graphs.matched)
+    partition = partial(_partition, prepared, chosen, matched)
     plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
-    analysis, view = prepared.scope.analysis, graphs.written
+    analysis = prepared.scope.analysis
     refits = Refits() if prepared.keeps_refits else None
-    repair = prepared.repair.passes(
-        RepairTask(graphs.compared, graphs.matched, plan, observation, prepared.seed, progress, refits)
-    )
+    repair = prepared.repair.passes(RepairTask(compared, matched, plan, observation, prepared.seed, progress, refits))
     streams = view.scratch is not None or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
@@ -107,33 +105,18 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
         batches = None if prepared.inputs is None else prepared.inputs.front
         errors = [choice.errors for choice in prepared.candidates or ()]
         curves = error_curves(prepared.groups, errors, widths) if errors else ()
-        measured = diagnose(graphs.compared, view, plan, prepared.groups, batches, progress)
+        measured = diagnose(compared, view, plan, prepared.groups, batches, progress)
         diagnostics = replace(measured, error_curves=curves)
     if last:
         records = (*records, *Pipeline(last, progress)(view).records)
-    lossy, repaired = {id(group) for group in plan.lossy.groups}, prepared.repair.name
+    changed, repaired = {id(group) for group in plan.lossy.groups}, prepared.repair.name
     used = {
-        i: (chosen[i].cluster, repaired) if id(group) in lossy else (ONLY_DUPLICATES, "none")
+        i: (chosen[i].cluster, repaired) if id(group) in changed else (ONLY_DUPLICATES, "none")
         for i, group in enumerate(prepared.groups)
         if widths[i] < group.size
     }
     passes = (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records)
     return Folded(plan, (), passes, diagnostics, refits), used
-
-
-def _open_graphs(prepared: Prepared, widths: Sequence[int]) -> _Graphs:
-    """Return the graphs of a fold, rows in the units that they are merged in."""
-    written = prepared.scope.view
-    stored = written.copy()
-    averages = prepared.method.partitioner.averages
-    lossy = [  # the rows of others are merged as they are
-        group
-        for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
-        if not (is_lossless(group, width, classes) if averages else width == group.size)
-    ]
-    _scale_rows(written, prepared, lossy)
-    compared = _lump_duplicates(written.copy(), prepared)
-    return _Graphs(compared.copy() if prepared.sources else compared, stored, compared, written)
 
 
 def _partition(
@@ -184,7 +167,7 @@ def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple
     for i, (group, width, classes) in enumerate(zip(prepared.groups, widths, prepared.duplicates, strict=True)):
         duplicates = group.size - int(classes.max()) - 1
         requested = (
-            ROTATION if group.is_there_to_rotate and prepared.method.rotates else prepared.method.cluster,
+            ROTATION if group.is_there_to_rotate and prepared.method.partitioner.rotates else prepared.method.cluster,
             prepared.method.repair,
         )
         how = used.get(i, ("", ""))

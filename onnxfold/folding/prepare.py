@@ -7,11 +7,10 @@ import numpy as np
 
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.clusterings.weight_matching import Partners
 from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.cluster.task import Candidates, Sources
 from onnxfold.folding.methods import Method, Repair
 from onnxfold.folding.open_model import OpenedModel, Scope, copy_scopes
 from onnxfold.graph.tensors import Matrix
@@ -21,14 +20,6 @@ from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import Diagnostics, GroupRecord, PassRecord
-
-
-@dataclass(frozen=True, eq=False)
-class Sources:
-    """Where the units of a group come from, where networks are merged."""
-
-    networks: Labels | None  # the network of every unit
-    partners: Partners | None = None  # what stands for what in these networks, where the method asks for it
 
 
 @dataclass(frozen=True, eq=False)

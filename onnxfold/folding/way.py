@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.devices import MICROCONTROLLER, load_device
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.channels import find_groups
-from onnxfold.folding.after.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask, fold_once
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
@@ -14,10 +13,12 @@ from onnxfold.folding.one_graph import fold_graph
 from onnxfold.folding.open_model import no_ties, open_scopes
 from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.folding.probes.measure_latency import add_latency_table
-from onnxfold.folding.search.fidelity_search import smallest_fold, smallest_request
+from onnxfold.folding.search.fidelity_search import fold_lossless, smallest_fold, smallest_request
 from onnxfold.folding.search.fit_device import DeviceFit, NeedOf
 from onnxfold.folding.search.latency_search import fold_within_latency
 
+#: Takes a task, a request and inputs, and returns the folded model.
+Fold = Callable[[FoldTask, WidthRequest, ChosenInputs], FoldedModel]
 #: What the record of a group of whole groups is called, beside that of the query heads in it.
 _WHOLE = "{} (keys and values)"
 
@@ -72,8 +73,7 @@ class Way:
 
     task: FoldTask  # the model, with the table of latencies where widths depend on one
     request: WidthRequest  # the conditions on the widths, which can be met
-    #: Takes a task, a request and inputs, and returns the folded model.
-    fold: Callable[[FoldTask, WidthRequest, ChosenInputs], FoldedModel]
+    fold: Fold
     runs: bool  # whether that runs the network
 
     @property
@@ -87,7 +87,7 @@ class Way:
         return self.fold(task, self.request, data if self.runs else ChosenInputs(None))
 
 
-def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -> Way:
+def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf) -> Way:
     """Return the way in which a task is folded, its conditions checked before anything is run but for latency."""
     config = task.config
     task = replace(task, config=add_latency_table(task.opened, config, task.progress))
@@ -95,15 +95,15 @@ def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -
         return Way(task, smallest_request(task), smallest_fold, runs=True)
     if config.lossless:
         return Way(task, task.request(), fold_lossless, runs=False)
-    if need_of is not None and config.device is not None:
-        board = load_device(config.device)
-        if board.kind == MICROCONTROLLER and not task.method.drops_blocks:
-            fit = DeviceFit(task, board, need_of, may_keep=may_keep)
-            request = fit.request(task)
-            runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)
-            return Way(task, request, fit.fold, runs)
-    request = replace(task.request(may_keep_all=may_keep), may_keep=may_keep)
-    measures = config.max_latency is not None and config.latency_table is None and config.device is None
+    board = None if config.device is None else load_device(config.device)
+    fold: Fold
+    if board is not None and board.kind == MICROCONTROLLER and not task.method.drops_blocks:
+        fit = DeviceFit(task, board, need_of, may_keep=may_keep)
+        request, fold = fit.request(task), fit.fold
+    else:
+        request = replace(task.request(may_keep_all=may_keep), may_keep=may_keep)
+        fold = fold_nested if is_nested(task, request) else fold_once
+        if config.max_latency is not None and config.latency_table is None and config.device is None:
+            fold = fold_within_latency
     runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)
-    fold = fold_nested if is_nested(task, request) else fold_once
-    return Way(task, request, fold_within_latency if measures else fold, runs)
+    return Way(task, request, fold, runs)

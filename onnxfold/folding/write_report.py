@@ -5,16 +5,13 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import metadata
 from pathlib import Path
-
-from onnx import NodeProto
 
 from onnxfold._version import __version__
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Axis
-from onnxfold.channels.layers import Layer, layer_of
+from onnxfold.channels.layers import layer_of
 from onnxfold.fidelity.estimate import estimate_agreement, verdict_on
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folders import ModelFolder, with_changes
@@ -64,12 +61,17 @@ def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode
         if node.op_type in _SIZES:
             reads = ()
         elif layer is not None or len(reads) > 1:
-            drawn_nodes.append(_draw_node(view, node, layer, reads, channels))
+            drawn, inside = NetworkNode(node.name or node_key(node), node.op_type, reads), list[tuple[str, int]]()
+            if layer is not None:
+                width, inside = layer.width(view), channels.get(layer.rows, [])
+                group = inside[0][0] if inside else ""
+                drawn = replace(drawn, width=width, folded_width=width, group=group)
+            drawn_nodes.append(DrawnNode(drawn, tuple(inside)))
             reads = (len(drawn_nodes) - 1,)
         if len(drawn_nodes) > MOST_NODES:
             return []
         origins |= dict.fromkeys(node.output, reads)
-    return drawn_nodes if any(drawn.node.is_layer for drawn in drawn_nodes) else []
+    return drawn_nodes if any(place.node.is_layer for place in drawn_nodes) else []
 
 
 def _channels(groups: Iterable[FoldGroup]) -> dict[Axis, list[tuple[str, int]]]:
@@ -79,21 +81,6 @@ def _channels(groups: Iterable[FoldGroup]) -> dict[Axis, list[tuple[str, int]]]:
         for axis, positions in {member.axis: member.positions for member in group.members}.items():
             by_axis.setdefault(axis, []).append((group.name, positions.shape[1]))
     return by_axis
-
-
-def _draw_node(
-    view: GraphView,
-    node: NodeProto,
-    layer: Layer | None,
-    reads: tuple[int, ...],
-    channels: Mapping[Axis, list[tuple[str, int]]],
-) -> DrawnNode:
-    name = node.name or node_key(node)
-    if layer is None:
-        return DrawnNode(NetworkNode(name, node.op_type, reads))
-    width, inside = layer.width(view), channels.get(layer.rows, [])
-    drawn = NetworkNode(name, node.op_type, reads, width, width, inside[0][0] if inside else "")
-    return DrawnNode(drawn, tuple(inside))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +124,7 @@ def write_report(
     diagnostics = join_diagnostics([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
     estimate, not_estimated = estimate_agreement(verified.fidelity, verified.samples, kind, diagnostics)
+    libraries = ["numpy", "onnx", "onnxruntime", "scipy", *(["torch"] if kind == INVERTED or refinement else [])]
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
@@ -167,7 +155,8 @@ def write_report(
         seconds=time.perf_counter() - before.start,
         version=__version__,
         model=str(opened.source) if isinstance(opened.source, str | Path) else "",
-        versions=_versions(uses_torch=kind == INVERTED or refinement is not None),
+        # Of the libraries that decide the bytes of a result.
+        versions={"Python": platform.python_version(), **{name: metadata.version(name) for name in libraries}},
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
@@ -182,18 +171,6 @@ def write_report(
         *report.before.time_notes(report.after),
     ]  # fmt: skip
     return report
-
-
-def _versions(*, uses_torch: bool) -> dict[str, str]:
-    """Return the versions of the libraries that decide the bytes of a result."""
-    names = ["numpy", "onnx", "onnxruntime", "scipy", *(["torch"] if uses_torch else [])]
-    return {"Python": platform.python_version(), **{name: _version(name) for name in names}}
-
-
-@cache
-def _version(library: str) -> str:
-    """Return the version of a library; its description is read once."""
-    return metadata.version(library)
 
 
 def _sha256(source: ModelLike) -> str:

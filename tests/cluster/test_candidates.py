@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.cluster.candidates import compound_errors
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.partitioners import PARTITIONERS
-from onnxfold.cluster.task import ComparedGraph, Task
+from onnxfold.cluster.task import ComparedGraph, Task, compound_errors
 from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import observe
 from testing.models import mlp, random_input

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxfold.cluster.candidates import reconstruction_error
 from onnxfold.cluster.clusterings import drops, elimination
 from onnxfold.cluster.clusterings.elimination import MERGE_CHARGE, eliminate
 from onnxfold.cluster.partition import mean_partition
+from onnxfold.cluster.task import reconstruction_error
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.samples import parts
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnxfold.channels.group import Allowed, FoldGroup, WidthRules
-from onnxfold.folding.methods import METHODS, WHOLE_DEPTH
+from onnxfold.folding.methods import METHODS, Depth
 
 RECIPE = METHODS["fold-ar"].form(is_language=True).depth
 
@@ -35,6 +35,6 @@ def test_groups_with_one_width_for_all_layers_are_folded() -> None:
 
 def test_other_methods_fold_every_block() -> None:
     groups = _blocks(5, heads=True)
-    assert WHOLE_DEPTH.outside(groups) == []
-    assert METHODS["fold-ar"].form(is_language=False).depth is WHOLE_DEPTH
+    assert Depth().outside(groups) == []
+    assert METHODS["fold-ar"].form(is_language=False).depth == Depth()
     assert METHODS["fold-ls"].form(is_language=True).depth.outside(groups) == []

@@ -64,7 +64,7 @@ def test_int8_counts_as_int8() -> None:
 
 
 def test_what_no_width_makes_fit_is_refused_in_one_line_before_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxfold.api.inputs_for", lambda *_, **__: pytest.fail("inputs were made"))
+    monkeypatch.setattr("onnxfold.folding.fold_task.FoldTask.inputs", lambda *_, **__: pytest.fail("inputs were made"))
     with pytest.raises(BudgetError) as error:
         quick_fold(wide(side=128, first=4), device="arduino-nano-33-ble")
     text = str(error.value)

@@ -17,8 +17,8 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import put_rows_of, rows_of
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, VerificationError
-from onnxfold.folding.after import fold_lossless
 from onnxfold.folding.open_model import open_scopes
+from onnxfold.folding.search import criteria
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
@@ -157,6 +157,6 @@ def test_lossless_excludes_what_loses(options: dict[str, Any]) -> None:
 
 def test_a_result_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = _without(ALL_MODELS["chain_conv"](0), (Role.CONSUMER,))
-    monkeypatch.setattr(fold_lossless, "_FINE", -1.0)
+    monkeypatch.setattr(criteria, "_FINE", -1.0)
     with pytest.raises(VerificationError, match="nothing was written"):
         onnxfold.fold(model, lossless=True)

@@ -8,7 +8,6 @@ from math import prod
 import numpy as np
 
 from onnxfold.budget.costs.running import timed_nodes
-from onnxfold.folding.probes.measure_latency import Instruments
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.interleaved import Timing
 from onnxfold.latency.layers import LatencyProfile, LayerLatency
@@ -57,10 +56,6 @@ class Machine:
         self.noise = noise
         self.measured: list[LayerShape] = []
         self.timed = 0
-
-    @property
-    def instruments(self) -> Instruments:
-        return Instruments(self.profile, self.measure)
 
     def measure(
         self, shape: LayerShape, pairs: Sequence[tuple[int, int]], seconds: float, *, threads: int

@@ -50,8 +50,9 @@ def opened() -> OpenedModel:
 
 def _use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Let folds measure on a machine without a clock."""
-    monkeypatch.setattr(measure_latency, "REAL", machine.instruments)
-    monkeypatch.setattr(latency_search, "RealTimer", lambda opened, threads: machine.timer(load(opened.source)))
+    monkeypatch.setattr(measure_latency, "profile_network", machine.profile)
+    monkeypatch.setattr(measure_latency, "measure_shape", machine.measure)
+    monkeypatch.setattr(latency_search, "real_timer", lambda opened, threads: machine.timer(load(opened.source)))
     return machine
 
 
@@ -64,10 +65,9 @@ def _fold(limit: str | float, **options: Any) -> FoldResult:
     return onnxfold.fold(wide(), max_latency=limit, cache="none", **{**QUICK, "repair": "none", **options})
 
 
-def test_cost_is_what_the_folded_model_takes(opened: OpenedModel) -> None:
+def test_cost_is_what_the_folded_model_takes(opened: OpenedModel, machine: Machine) -> None:
     """Every layer follows the law that it was measured by, at widths that were not measured, too."""
-    machine = Machine()
-    table = measure_table(opened, FoldConfig(max_latency="0.5x", cache="none"), silent, machine.instruments)
+    table = measure_table(opened, FoldConfig(max_latency="0.5x", cache="none"), silent)
     cost = LatencyCost(opened.graphs, table)
     sizes = [group.size for _, groups in opened.graphs for group in groups]
     assert cost(sizes) == pytest.approx(table.dense_s * 1e9, rel=1e-3)
@@ -78,12 +78,11 @@ def test_cost_is_what_the_folded_model_takes(opened: OpenedModel) -> None:
         assert cost(widths) < cost(sizes)
 
 
-def test_each_shape_is_measured_once(opened: OpenedModel, tmp_path: Path) -> None:
-    machine = Machine()
+def test_each_shape_is_measured_once(opened: OpenedModel, machine: Machine, tmp_path: Path) -> None:
     config = FoldConfig(max_latency="0.5x", cache=tmp_path)
-    first = measure_table(opened, config, silent, machine.instruments)
+    first = measure_table(opened, config, silent)
     assert len(machine.measured) == len(set(machine.measured)) == len(first.layers) + 1  # one tells the block
-    again = measure_table(opened, config, silent, machine.instruments)
+    again = measure_table(opened, config, silent)
     assert len(machine.measured) == len(first.layers) + 1, "what is in the cache is not measured again"
     assert again == first
 
@@ -151,8 +150,8 @@ def test_the_table_of_a_report_gives_the_same_bytes_without_a_clock(
     result = _fold("0.6x")
     report = tmp_path / "r.json"
     report.write_text(result.report.to_json())
-    monkeypatch.setattr(measure_latency, "REAL", None)
-    monkeypatch.setattr(latency_search, "RealTimer", None)
+    monkeypatch.setattr(measure_latency, "profile_network", None)
+    monkeypatch.setattr(latency_search, "real_timer", None)
     for table in (report, result.report.latency_table):
         again = _fold("0.6x", latency_table=table)
         assert again.model.SerializeToString() == result.model.SerializeToString()
@@ -166,8 +165,8 @@ def test_the_profile_of_a_board_names_the_report_of_a_fold_that_was_done_there(
     (tmp_path / "there.json").write_text(result.report.to_json())
     known = (files("onnxfold.budget") / "devices" / "jetson-nano.toml").read_text()
     (tmp_path / "board.toml").write_text(f'latency_table = "there.json"\n{known}')
-    monkeypatch.setattr(measure_latency, "REAL", None)
-    monkeypatch.setattr(latency_search, "RealTimer", None)
+    monkeypatch.setattr(measure_latency, "profile_network", None)
+    monkeypatch.setattr(latency_search, "real_timer", None)
     again = _fold("0.6x", device=tmp_path / "board.toml", **steps)
     assert [g.folded_width for g in again.report.groups] == [g.folded_width for g in result.report.groups]
 
@@ -357,12 +356,12 @@ def test_onnxruntime_measures_every_kind_of_layer(shape: LayerShape) -> None:
     assert all(0.0 < seconds < 1.0 for _, _, seconds in samples)
 
 
-def test_layers_of_real_nets_are_found(opened: OpenedModel) -> None:
+@pytest.mark.usefixtures("machine")
+def test_layers_of_real_nets_are_found() -> None:
     """Every Conv, MatMul and Gemm with weights of these nets can be measured alone."""
     for name in ("residual", "depthwise_separable", "mlp", "matmul_bias_sequence", "gemm_variants"):
         found = open_model(models.ALL_MODELS[name](0), {}, silent)
-        machine = Machine()
-        table = measure_table(found, FoldConfig(max_latency="0.5x", cache="none"), silent, machine.instruments)
+        table = measure_table(found, FoldConfig(max_latency="0.5x", cache="none"), silent)
         assert table.layers, name
     law: Law = blocks_of_8
     assert law(SHAPES[0], 8, 8) < law(SHAPES[0], 16, 8)

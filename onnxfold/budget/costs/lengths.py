@@ -13,7 +13,6 @@ and many choices of widths are evaluated at once.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -27,6 +26,7 @@ from onnxfold.graph.view import GraphView
 #: Normalised graphs with the groups whose widths vary.
 Graphs = Sequence[tuple[GraphView, Sequence[FoldGroup]]]
 Integers = npt.NDArray[np.int64]
+Number = int | Integers
 
 #: Sums of a thousand such products still fit in 64 bits; GPT-3 multiplies 10^15 times for a long sample.
 _LARGEST_PRODUCT = 1 << 53
@@ -43,10 +43,17 @@ class Tiling:
     untiled: int = 1
 
     def count(self, length: int) -> int:
-        """Return the count of a length; see :func:`tiled_counts`."""
-        if length < self.least:
-            return length * self.tiled
-        return length * self.untiled if length % self.aligned else -(-length // self.size) * self.size * self.tiled
+        """Return the count of a length."""
+        return int(tiled_counts(np.array(length), *astuple(self)))
+
+
+def tiled_counts(
+    lengths: Integers, size: Number, least: Number, aligned: Number, tiled: Number, untiled: Number
+) -> Integers:
+    """Return the counts of lengths under tilings, whose fields have the shape of the lengths."""
+    whole = -(-lengths // size) * size * tiled
+    counts: Integers = np.where(lengths < least, lengths * tiled, np.where(lengths % aligned, lengths * untiled, whole))
+    return counts
 
 
 #: Every entry counts once.
@@ -83,21 +90,6 @@ class Length:
         """The largest that the length may count, as far as it is known."""
         whole = self.whole or self.fixed // self.blocks
         return (whole + self.tiling.size - 1) * max(self.tiling.tiled, self.tiling.untiled)
-
-
-def tiling_table(tilings: Sequence[Tiling]) -> Integers:
-    """Return the fields of tilings in rows, shape (5, n_lengths)."""
-    return np.array([astuple(tiling) for tiling in tilings], np.int64).reshape(-1, 5).T
-
-
-def tiled_counts(lengths: Integers, table: Integers) -> Integers:
-    """Return the counts of lengths, shape (n_lengths, ...), under tilings of shape (5, n_lengths, ...)."""
-    size, least, aligned, within, without = table
-    whole = -(-lengths // size) * size * within
-    counts: Integers = np.where(
-        lengths < least, lengths * within, np.where(lengths % aligned, lengths * without, whole)
-    )
-    return counts
 
 
 @dataclass(frozen=True)
@@ -164,43 +156,30 @@ class ProductTable:
         known = list(dict.fromkeys(length for p in products for length in p.lengths))
         entries = [(i, g, r) for i, length in enumerate(known) for g, r in length.parts]
         rows, columns, values = np.array(entries, np.int64).reshape(-1, 3).T
-        shape = (len(known), group_count)
-        #: Numbers of a length, of a group in it, and its positions per channel.
-        self.parts = rows, columns, values
-        self._group_count = group_count
-        self._matrix = csr_array((values, (rows, columns)), shape=shape, dtype=np.int64)
         # Products with fewer lengths than others are filled up with a length of one, the last row.
         filled = [*known, Length(1)]
-        self.length_count = len(filled)
+        #: Positions of every length per channel of every group.
+        self.positions = csr_array((values, (rows, columns)), shape=(len(filled), group_count), dtype=np.int64)
         self._fixed = np.array([length.fixed for length in filled], np.int64)
         self._blocks = np.array([length.blocks for length in filled], np.int64)
         self._divides = bool((self._blocks > 1).any())
         tilings = [length.tiling for length in filled]
-        self._tilings = tiling_table(tilings) if set(tilings) != {PLAIN} else None
+        self._tilings = np.array([astuple(t) for t in tilings], np.int64).T if set(tilings) != {PLAIN} else None
         self.factors = np.array([p.factor for p in products], np.int64)
         number = {length: i for i, length in enumerate(known)}
         most = max((len(p.lengths) for p in products), default=0)
         index = [[number[n] for n in p.lengths] + [len(known)] * (most - len(p.lengths)) for p in products]
         self.index = np.array(index, np.int64).reshape(len(products), most)
 
-    @cached_property
-    def parts_of_groups(self) -> "GroupParts":
-        """The parts of every group in lengths and products."""
-        return GroupParts(self, self._group_count)
-
     def numerators(self, widths: Integers) -> Integers:
-        """Return the lengths before their division, shape (n_lengths + 1, ...), for widths of shape (n_groups, ...).
-
-        The last one is what products with fewer lengths than others are filled up with.
-        """
-        products: Integers = self._matrix @ widths
-        fixed = self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
-        return np.concatenate([products, np.zeros((1, *products.shape[1:]), np.int64)]) + fixed
+        """Return the lengths before their division, shape (n_lengths + 1, ...), for widths of shape (n_groups, ...)."""
+        lengths: Integers = self.positions @ widths + self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
+        return lengths
 
     def count_lengths(self, numerators: Integers, which: Integers) -> Integers:
         """Return the counts of some lengths by their numerators; `which` are their numbers, of the same shape."""
         quotients = numerators // self._blocks[which] if self._divides else numerators
-        return quotients if self._tilings is None else tiled_counts(quotients, self._tilings[:, which])
+        return quotients if self._tilings is None else tiled_counts(quotients, *self._tilings[:, which])
 
     def __call__(self, widths: Integers) -> Integers:
         """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
@@ -208,40 +187,6 @@ class ProductTable:
         lengths = self.count_lengths(numerators, np.arange(len(numerators))[:, None])
         values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
         return values
-
-
-class GroupParts:
-    """Which group is in which product, pairs sorted by group, and what a channel of it adds to each length."""
-
-    def __init__(self, table: ProductTable, count: int) -> None:
-        lengths, groups, positions = table.parts
-        index, products = table.index, max(len(table.index), 1)
-        order = np.lexsort((groups, lengths))
-        lengths, groups, positions = lengths[order], groups[order], positions[order]
-        length_start = np.searchsorted(lengths, np.arange(table.length_count + 1))
-        product = np.repeat(np.arange(len(index)), index.shape[1])
-        entry, owner = ranges(length_start, index.reshape(-1))
-        keys = np.unique(groups[entry] * products + product[owner])
-        self.pair_product, pair_group = keys % products, keys // products
-        self.group_start = np.searchsorted(pair_group, np.arange(count + 1))
-        known = lengths * count + groups
-        wanted = index[self.pair_product] * count + pair_group[:, None]
-        place = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-        self.adds = np.where(known[place] == wanted, positions[place], 0) if len(known) else np.zeros_like(wanted)
-        by_product = np.argsort(self.pair_product, kind="stable")
-        self.groups_of = pair_group[by_product]
-        self.product_start = np.searchsorted(self.pair_product[by_product], np.arange(len(index) + 1))
-        by_group = np.argsort(groups, kind="stable")
-        self.lengths_of, self.lengths_add = lengths[by_group], positions[by_group]
-        self.lengths_start = np.searchsorted(groups[by_group], np.arange(count + 1))
-
-
-def ranges(starts: Integers, chosen: Integers) -> tuple[Integers, Integers]:
-    """Return all entries of chosen rows, each row being ``starts[i]:starts[i + 1]``, and the number of the row."""
-    counts = starts[chosen + 1] - starts[chosen]
-    owner = np.repeat(np.arange(len(chosen)), counts)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return starts[chosen][owner] + within, owner
 
 
 class Cost(ABC):

@@ -124,11 +124,11 @@ class RamCost(Cost):
 
     def __init__(self, graphs: Graphs) -> None:
         count = group_count(graphs)
-        self._graphs = [_Timeline(_Buffers(view, axes), count) for view, axes in number_groups(graphs)]
+        self._graphs = [_Buffers(view, axes, count) for view, axes in number_groups(graphs)]
 
     def many(self, widths: Integers) -> Integers:
         """Return the peak bytes, shape (m,), for m choices of widths, shape (m, n_groups)."""
-        total: Integers = np.sum([timeline.peak(widths.T) for timeline in self._graphs], axis=0, dtype=np.int64)
+        total: Integers = np.sum([buffers.peak(widths.T) for buffers in self._graphs], axis=0, dtype=np.int64)
         return total
 
 
@@ -141,9 +141,9 @@ def count_ram(view: GraphView) -> int | None:
 
 
 class _Buffers:
-    """The buffers of one graph: size in bytes, first and last node that needs each."""
+    """The buffers of one graph: size in bytes, first and last node that needs each; and their sum over time."""
 
-    def __init__(self, view: GraphView, axes: FoldedAxes) -> None:
+    def __init__(self, view: GraphView, axes: FoldedAxes, count: int) -> None:
         self._view, self._axes, self._sizes = view, axes, BatchOfOne(view)
         nodes = used_nodes(view)
         self._last_reader = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
@@ -158,6 +158,12 @@ class _Buffers:
         for i, node in enumerate(nodes):
             if node.op_type != "Constant":
                 self._run(node, i)
+        self._table = ProductTable(self.bytes, count)
+        spans = enumerate(zip(self.first, self.last, strict=True))
+        ends = (event for i, (first, last) in spans for event in ((first, 1, i), (last + 1, -1, i)))
+        events = sorted(ends)  # at equal times buffers end (-1) before others begin (+1)
+        self._sign = np.array([sign for _, sign, _ in events], np.int64)[:, None]
+        self._buffer = np.array([buffer for _, _, buffer in events], np.int64)
 
     def _run(self, node: NodeProto, i: int) -> None:
         shared = self._shared_buffer(node, i)
@@ -189,18 +195,6 @@ class _Buffers:
     def _size(self, name: str) -> Product:
         lengths = self._axes.lengths(name, self._sizes.shape(name))
         return Product.of(lengths, self._sizes.element_bytes(name))
-
-
-class _Timeline:
-    """The sum of live buffers over time."""
-
-    def __init__(self, buffers: _Buffers, count: int) -> None:
-        self._table = ProductTable(buffers.bytes, count)
-        spans = enumerate(zip(buffers.first, buffers.last, strict=True))
-        ends = (event for i, (first, last) in spans for event in ((first, 1, i), (last + 1, -1, i)))
-        events = sorted(ends)  # at equal times buffers end (-1) before others begin (+1)
-        self._sign = np.array([sign for _, sign, _ in events], np.int64)[:, None]
-        self._buffer = np.array([buffer for _, _, buffer in events], np.int64)
 
     def peak(self, widths: Integers) -> Integers:
         """Return the largest sum, shape (m,), for widths of shape (n_groups, m)."""

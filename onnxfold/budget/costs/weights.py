@@ -33,8 +33,11 @@ class BatchOfOne:
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor."""
         shape = self._lookup(tensor)
-        if shape and shape[0] is None and (any_leading or self._is_chosen(tensor)):
-            shape = (1, *shape[1:])
+        if shape and shape[0] is None:
+            node = self._view.producer(tensor)
+            # Bodies of an If that were opened tell no batch from inside.
+            if any_leading or (node is not None and node.op_type == "If"):
+                shape = (1, *shape[1:])
         if shape is None or None in shape:
             raise UnsupportedModelError(self._complaint(tensor, shape))
         return tuple(d for d in shape if d is not None)
@@ -53,11 +56,6 @@ class BatchOfOne:
             return self._view.shape(tensor)
         kind = self._types.get(tensor)
         return kind[1] if kind else None
-
-    def _is_chosen(self, tensor: str) -> bool:
-        """Whether an If gives the tensor: bodies that were opened tell no batch from inside."""
-        node = self._view.producer(tensor)
-        return node is not None and node.op_type == "If"
 
     def _complaint(self, tensor: str, shape: Shape | None) -> str:
         dims = "rank unknown" if shape is None else ", ".join("?" if d is None else str(d) for d in shape)

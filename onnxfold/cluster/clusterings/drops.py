@@ -57,13 +57,7 @@ class Drops:
 
 
 class _Waiting:
-    """The matrices of one consumer as they were, and what is to be taken off them.
-
-    Attributes
-    ----------
-    certain, lost : ndarray of shape (n,)
-        The diagonals of C^-1 and G as they are.
-    """
+    """The matrices of one consumer as they were, and what is to be taken off them."""
 
     def __init__(self, gram: Kept, precision: Kept) -> None:
         self._gram, self._precision = gram, precision
@@ -73,6 +67,7 @@ class _Waiting:
         self._panels: tuple[Kept, ...] = ()
 
     def _tell(self) -> None:
+        #: The diagonals of C^-1 and G as they are, each of shape (n,).
         self.certain, self.lost = (m.diagonal().astype(np.float64) for m in (self._precision, self._gram))
 
     def is_full(self, count: int) -> bool:

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_lapack_funcs
 
-from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.drops import Drops, Kept
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
+from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.samples import WIDE, row_parts
@@ -276,12 +276,7 @@ def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
 
 def _drop_units(matrix: Kept, places: Sequence[int]) -> Kept:
     """Return a matrix without some rows and columns, in its memory, which is used up."""
-    if len(places) > 1:
-        left = np.delete(np.arange(len(matrix)), places)
-        for rows in row_parts(len(left)):  # none is written before it was read
-            matrix[rows, : len(left)] = matrix[left[rows]][:, left]
-        return matrix[: len(left), : len(left)]
-    (place,), size = places, len(matrix) - 1
-    matrix[place:size] = matrix[place + 1 :]
-    matrix[:size, place:size] = matrix[:size, place + 1 :]
-    return matrix[:size, :size]
+    left = np.delete(np.arange(len(matrix)), places)
+    for rows in row_parts(len(left)):  # none is written before it was read
+        matrix[rows, : len(left)] = matrix[left[rows]][:, left]
+    return matrix[: len(left), : len(left)]

@@ -30,8 +30,8 @@ import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition, Labels, axes_partition
+from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import row_chances

@@ -37,9 +37,9 @@ import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.gram import member_rows, require_finite
 from onnxfold.cluster.partition import ChannelPartition, check_clusters, select_partition
+from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments, Places

@@ -1,1 +1,1 @@
-"""Work around the fold of the channels: lossless savings, norms, training, pictures and maps."""
+"""Work after the fold of the channels: training."""

@@ -10,7 +10,7 @@ is better than the closed form, the weights stay as they are.
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,8 +37,6 @@ from onnxfold.torch_graph.norms import norm_weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from onnxfold.torch_graph.orthogonal import OrthogonalSteps
-
 #: What the progress callback is told.
 STAGE = "refine"
 #: First rates, relative to weights, of which the first that does no harm in so many steps is taken; rates become
@@ -63,14 +61,6 @@ _ALIKE = 1e-7
 #: Constants with larger entries mask positions, and train nothing.
 _LARGEST = 1e3
 _TINY = 1e-12
-
-
-@dataclass(frozen=True)
-class _Answers:
-    """The outputs that are compared, and whether they are scores of tokens along the last axis."""
-
-    outputs: tuple[str, ...]
-    are_scores: bool
 
 
 def require_refinable(view: GraphView, config: FoldConfig) -> None:
@@ -172,14 +162,14 @@ class _Training:
         self._graph = TorchGraph(view, device=find_device(config.torch_device), fed=names)
         self._teacher = Session(original)
         shown, held_out = inputs.split()
-        self._answers = _compared_answers(view, inputs)
-        self._teacher.output_names = list(self._answers.outputs)
+        self._outputs, self._are_scores = _compared_answers(view, inputs)
+        self._teacher.output_names = list(self._outputs)
         self._weights = {name: self._graph.tensor(view.weight(name)).requires_grad_() for name in names}
-        self._best = self._starts = self._copy()
+        self._best = self._copy()
         self._draws = draw_samples(view, shown, samples, config.seed)
         judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
         wanted = [self._teacher.run(batch) for batch in judged]
-        self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._answers.outputs))]
+        self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._outputs))]
         self._judged = [(batch, self._tensors(answers)) for batch, answers in zip(judged, wanted, strict=True)]
         self._no_grad = torch.no_grad
 
@@ -200,7 +190,8 @@ class _Training:
             descent = OrthogonalSteps(list(self._weights.values()))
             while done < steps:
                 progress(STAGE, done, steps)
-                self._descend(self._shown(), descent, rate * half_cosine(done, steps))
+                self._loss(*self._shown()).backward()  # type: ignore[no-untyped-call]
+                descent.step(rate * half_cosine(done, steps))
                 done += 1
                 best = self._keep_best(best) if done in moments else best
         except KeyboardInterrupt:
@@ -227,9 +218,12 @@ class _Training:
         for rate in RATES:
             descent = OrthogonalSteps(list(self._weights.values()))
             for batch in shown:
-                self._descend(batch, descent, rate)
+                self._loss(*batch).backward()  # type: ignore[no-untyped-call]
+                descent.step(rate)
             loss = self.judge()
-            self._restore(self._starts)
+            with self._no_grad():
+                for name, weight in self._weights.items():
+                    weight.copy_(self._best[name])
             if loss <= before:
                 return rate
         return RATES[-1]
@@ -238,18 +232,14 @@ class _Training:
         batch = next(self._draws)
         return batch, self._tensors(self._teacher.run(batch))
 
-    def _descend(self, shown: "tuple[dict[str, Array], list[Tensor]]", descent: "OrthogonalSteps", rate: float) -> None:
-        self._loss(*shown).backward()  # type: ignore[no-untyped-call]
-        descent.step(rate)
-
     def _loss(self, batch: dict[str, Array], wanted: "Sequence[Tensor]") -> "Tensor":
         feeds = {name: self._graph.tensor(values) for name, values in batch.items()}
-        outputs = self._graph.run(feeds | self._weights, self._answers.outputs)
-        pairs = zip(self._answers.outputs, wanted, self._scales, strict=True)
+        outputs = self._graph.run(feeds | self._weights, self._outputs)
+        pairs = zip(self._outputs, wanted, self._scales, strict=True)
         return sum(self._difference(outputs[name], values, scale) for name, values, scale in pairs)  # type: ignore[return-value]
 
     def _difference(self, outputs: "Tensor", wanted: "Tensor", scale: float) -> "Tensor":
-        if not self._answers.are_scores:
+        if not self._are_scores:
             return (outputs - wanted).square().mean() / scale
         log_p, log_q = wanted.log_softmax(-1), outputs.log_softmax(-1)
         return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
@@ -259,11 +249,6 @@ class _Training:
 
     def _copy(self) -> "dict[str, Tensor]":
         return {name: weight.detach().clone() for name, weight in self._weights.items()}
-
-    def _restore(self, values: "dict[str, Tensor]") -> None:
-        with self._no_grad():
-            for name, weight in self._weights.items():
-                weight.copy_(values[name])
 
     def _keep_best(self, best: float) -> float:
         """Keep the weights if held-out answers were never closer; return how close they were."""
@@ -283,12 +268,15 @@ def _scale(answers: Sequence[Array]) -> float:
     return max(spread if spread > 0 else float(np.square(values).mean()), _TINY)
 
 
-def _compared_answers(view: GraphView, inputs: ModelInputs) -> _Answers:
-    """Return a language model's scores or first output, and all outputs of numbers of other networks."""
+def _compared_answers(view: GraphView, inputs: ModelInputs) -> tuple[tuple[str, ...], bool]:
+    """Return the outputs that are compared, and whether they are scores of tokens along the last axis.
+
+    Of a language model these are its scores or its first output, of other networks all outputs of numbers.
+    """
     facts = inputs.tokens.answers
     if facts is None:
         floats = tuple(name for name in view.output_names if is_float(view.elem_type(name)))
-        return _Answers(floats or tuple(view.output_names[:1]), False)
+        return floats or tuple(view.output_names[:1]), False
     names = [name for name in view.output_names if name not in facts.states]
     scores = [name for name in names if ((view.shape(name) or (None,))[-1] or 0) == facts.vocabulary]
-    return _Answers((*scores, names[0])[:1], bool(scores))
+    return (*scores, names[0])[:1], bool(scores)

@@ -34,7 +34,9 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
     random = np.random.default_rng(seed)
     name = _image_input(shown)
     if not name:
-        yield from _draw_parts(split_steps(shown.batches, shown, samples), random)
+        parts = split_steps(shown.batches, shown, samples)
+        while True:
+            yield from (parts[i] for i in random.permutation(len(parts)))
     pool = np.concatenate([batch[name] for batch in shown.batches])
     others = _leaves(view, shown, name, seed)
     while True:
@@ -42,7 +44,9 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
         images = pool[random.integers(len(pool), size=samples - painted)]
         if painted:
             images = np.concatenate([images, others[random.integers(len(others), size=painted)]])
-        yield {name: _mix(_shift(_flip(images, random), random), random)}
+        flipped = random.random(len(images)) < 0.5
+        images[flipped] = images[flipped, :, :, ::-1]
+        yield {name: _mix(_shift(images, random), random)}
 
 
 def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: int, steps: int) -> Batches:
@@ -81,18 +85,6 @@ def _leaves(view: GraphView, inputs: ModelInputs, name: str, seed: int) -> Array
     sized.assume({name: (_PAINTED, *inputs.batches[0][name].shape[1:])})
     batches = synthetic_inputs(sized, samples=_PAINTED, seed=seed + 1, kind=LEAVES)
     return np.concatenate([batch[name] for batch in batches])
-
-
-def _draw_parts(parts: Batches, random: np.random.Generator) -> Iterator[dict[str, Array]]:
-    while True:
-        for i in random.permutation(len(parts)):
-            yield parts[i]
-
-
-def _flip(images: Array, random: np.random.Generator) -> Array:
-    flipped = random.random(len(images)) < 0.5
-    images[flipped] = images[flipped, :, :, ::-1]
-    return images
 
 
 def _shift(images: Array, random: np.random.Generator) -> Array:

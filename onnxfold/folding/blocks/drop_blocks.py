@@ -6,7 +6,7 @@ they take with them is added to what the widths of the rest are predicted to los
 number with the lowest sum is taken.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -53,17 +53,13 @@ def droppable_blocks(
     branches = residual_branches(view)
     stays = {b.join: why for b in branches if (why := _obstacle(view, b, caches, may_change=may_change_caches))}
     blocks = residual_blocks(branches) if whole else [ResidualBlock((branch,)) for branch in branches]
-    parts = [part for block in blocks for part in _parts(block, stays)]
+    # Of a block, branches behind each other that may go go together.
+    runs = (run for block in blocks for run in groupby(block.branches, key=lambda branch: branch.join in stays))
+    parts = [ResidualBlock(tuple(part)) for stay, part in runs if not stay]
     return (
         [Droppable(part, *_along(view, part.branches, caches)) for part in parts],
         [(branch.name, stays[branch.join]) for branch in branches if branch.join in stays],
     )
-
-
-def _parts(block: ResidualBlock, stays: Container[str]) -> list[ResidualBlock]:
-    """Return the branches of a block that may go, those behind each other together."""
-    runs = groupby(block.branches, key=lambda branch: branch.join in stays)
-    return [ResidualBlock(tuple(part)) for stay, part in runs if not stay]
 
 
 def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *, may_change: bool) -> str:
@@ -227,7 +223,11 @@ def drop_blocks(task: FoldTask) -> Dropped:
     else:
         measured = influences(view, blocks, inputs.batches, progress)
         order = np.argsort(measured, kind="stable").tolist()
-        chosen = sorted(order[: _count(request, order, opened.size.parameters)])
+        count = request.count
+        if count is None:
+            removed = np.cumsum([0, *(request.blocks[i].weights for i in order)]) / opened.size.parameters
+            count = max(int(np.argmin(np.abs(removed - (request.sparsity or 0.0)))), 1)
+        chosen = sorted(order[:count])
         records = [_record(request.blocks[i], influence=float(measured[i])) for i in chosen]
     if not chosen:
         return Dropped(task, replace(run_on, notes=(*run_on.notes, *request.notes)))
@@ -240,14 +240,6 @@ def drop_blocks(task: FoldTask) -> Dropped:
     gone = [name for name, new in names.items() if not new]
     left = layers_left(caches, gone) if any(record.caches for record in records) else None
     return Dropped(replace(task, opened=without), moved, tuple(records), names, left)
-
-
-def _count(request: DropRequest, order: Sequence[int], parameters: int) -> int:
-    """Return how many blocks are dropped, of all in the order in which they go."""
-    if request.count is not None:
-        return request.count
-    removed = np.cumsum([0, *(request.blocks[i].weights for i in order)]) / parameters
-    return max(int(np.argmin(np.abs(removed - (request.sparsity or 0.0)))), 1)
 
 
 def _record(droppable: Droppable, *, influence: float | None = None, effect: float | None = None) -> DroppedBlock:

@@ -9,17 +9,23 @@ from onnx import ModelProto
 
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.partition import Labels
+from onnxfold.config import FoldConfig
+from onnxfold.config.checks import LARGEST_SEED
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.folding.open_model import Scope, bytes_of, stored_size
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
+from onnxfold.folding.methods import Method
+from onnxfold.folding.open_model import OpenedModel, Scope, bytes_of, stored_size
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.synthetic import noise_inputs
+from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.join import BlocksToGroups, JoinedGraph, join, open_networks
 from onnxfold.passes.join.structure import Match, SourceNetwork
+from onnxfold.progress import Progress
 from onnxfold.report import ModelSize
 
 #: Largest difference of the joined graph's outputs, relative to the largest output.
@@ -55,8 +61,10 @@ class JoinedModel:
         the others.
         """
         by_network: list[list[Array]] = [[] for _ in self.networks]
-        for values, how, widths in zip(outputs, self.graph.heads, self._widths(outputs), strict=True):
+        for output, (values, how) in enumerate(zip(outputs, self.graph.heads, strict=True)):
             axis = min(1, values.ndim - 1)
+            shapes = [network.view.shape(network.view.output_names[output]) or () for network in self.networks]
+            widths = [(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in shapes]
             ends = np.cumsum(widths).tolist()
             for i in range(self.count):
                 if how == "join":
@@ -64,13 +72,6 @@ class JoinedModel:
                 elif how != "first" or i == 0:
                     by_network[i].append(values)
         return by_network
-
-    def _widths(self, outputs: Sequence[Array]) -> list[list[int]]:
-        shapes = [
-            [(network.view.shape(name) or ()) for network in self.networks for name in [network.view.output_names[o]]]
-            for o in range(len(outputs))
-        ]
-        return [[(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in of_output] for of_output in shapes]
 
     def join_outputs(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the outputs of the joined model, from those of the networks."""
@@ -192,6 +193,49 @@ def _require_exact(joined: JoinedModel) -> None:
                 f"{called} cannot be merged: beside each other, they would compute something else (off by {off:.3g}); "
                 "please report this"
             )
+
+
+def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progress: Progress) -> ChosenInputs:
+    """Generate inputs with every network by itself, and put them behind each other.
+
+    What is inverted from one network alone says little of what the others do.
+    """
+    parts: list[ChosenInputs] = []
+    for i, network in enumerate(joined.networks):
+        scope = Scope(network.view, network.analysis, [], {})
+        opened = OpenedModel(joined.sources[i], ModelSize(0, None, 0), [scope])
+        part = choose_inputs(opened, _part(config, i, joined.count), method, progress, needed=True)
+        if part.inputs is None:
+            return part
+        parts.append(part)
+    names = joined.networks[0].view.input_names
+    batches = []
+    for network, part in zip(joined.networks, parts, strict=True):
+        assert part.inputs is not None
+        own = dict(zip(network.view.input_names, names, strict=True))
+        batches += [{own[name]: values for name, values in batch.items()} for batch in part.inputs.batches]
+    inputs = [part.inputs for part in parts if part.inputs is not None]
+    kinds = list(dict.fromkeys(source.kind for source in inputs))
+    reasons = (f"{network.name}: {source.reason}" for network, source in zip(joined.networks, inputs, strict=True))
+    together = replace(
+        inputs[0],
+        batches=batches,
+        kind=kinds[0] if len(kinds) == 1 else LEAVES,
+        reason="; ".join(reasons),
+        steps=tuple(step for source in inputs for step in source.steps),
+        cut=any(source.cut for source in inputs),
+    )
+    return ChosenInputs(together, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+
+
+def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:
+    """Return the request for the inputs of one network."""
+    samples = None if config.samples is None else max(config.samples // count, 1)
+    steps = tuple(config.input_steps)
+    if len(steps) > 1 and len(steps) % count == 0:
+        each = len(steps) // count
+        steps = steps[index * each : (index + 1) * each]
+    return replace(config, samples=samples, input_steps=steps, seed=(config.seed + index) % LARGEST_SEED)
 
 
 class Together:

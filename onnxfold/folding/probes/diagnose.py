@@ -47,8 +47,10 @@ def diagnose(
     """Compare the activations of a network with those of its fold."""
     if inputs is None:
         return Diagnostics(not_run="this fold ran no network")
+    size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
+    whole = inputs[: max(1, _SAMPLES // max(size, 1))]
     try:
-        return _measure_activations(SideBySide(original, folded, plan, _first(inputs)), groups, progress)
+        return _measure_activations(SideBySide(original, folded, plan, whole), groups, progress)
     except VerificationError as error:
         return Diagnostics(not_run=str(error))
 
@@ -56,16 +58,15 @@ def diagnose(
 def error_curves(
     groups: Sequence[FoldGroup], errors: Sequence[Matrix], widths: Sequence[int]
 ) -> tuple[ErrorCurve, ...]:
-    """Return some points of the error curve of every group."""
-    return tuple(_error_curve(g.name, e, w) for g, e, w in zip(groups, errors, widths, strict=True))
-
-
-def _error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
-    """Return some points of an error curve, closer together where few channels are left."""
-    possible = np.flatnonzero(np.isfinite(errors))
-    spread = np.geomspace(1, len(possible), min(_POINTS, len(possible))).round().astype(np.int64) - 1
-    shown = sorted({*possible[spread].tolist(), width} & set(possible.tolist()))
-    return ErrorCurve(group, tuple(shown), tuple(float(errors[k]) for k in shown), width, float(errors[width]))
+    """Return some points of the error curve of every group, closer together where few channels are left."""
+    curves = []
+    for group, curve, width in zip(groups, errors, widths, strict=True):
+        possible = np.flatnonzero(np.isfinite(curve))
+        spread = np.geomspace(1, len(possible), min(_POINTS, len(possible))).round().astype(np.int64) - 1
+        shown = sorted({*possible[spread].tolist(), width} & set(possible.tolist()))
+        at = tuple(float(curve[k]) for k in shown)
+        curves.append(ErrorCurve(group.name, tuple(shown), at, width, float(curve[width])))
+    return tuple(curves)
 
 
 def _measure_activations(walk: SideBySide, groups: Sequence[FoldGroup], progress: Progress) -> Diagnostics:
@@ -87,12 +88,6 @@ def _measure_activations(walk: SideBySide, groups: Sequence[FoldGroup], progress
             for i, axis in seen.get(name, ()):
                 histograms[i] = _correlations(walk, groups[i], axis)
     return Diagnostics((), tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
-
-
-def _first(inputs: Batches) -> Batches:
-    """Return whole batches, at least one, with about `_SAMPLES` samples."""
-    size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
-    return inputs[: max(1, _SAMPLES // max(size, 1))]
 
 
 # -- variance ratios ---------------------------------------------------------------------------

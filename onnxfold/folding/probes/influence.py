@@ -44,7 +44,11 @@ def influences(
                 x + f + _bias(view, node)
                 for x, f in zip(walk.values[branch.stream], walk.values[branch.result], strict=True)
             ]
-            result[i] = 1.0 - _mean_cosine(before.pop(i), results)
+            cosines = []
+            for x, y in zip(map(_vectors, before.pop(i)), map(_vectors, results), strict=True):
+                norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+                cosines.append((x * y).sum(axis=1) / np.maximum(norms, _TINY))
+            result[i] = 1.0 - float(np.concatenate(cosines).mean())
         walk.run(node)
     return result
 
@@ -59,7 +63,8 @@ def effects(
     """Return the loss of the answers without each block, shape (n_blocks,)."""
     nodes = {node_key(node): node for node in view.nodes}
     changes = {
-        branch.join: [Change(i, branch.result, partial(_idle_result, _bias(view, nodes[branch.join])))]
+        # A branch that adds nothing to its stream, not even the norm's bias.
+        branch.join: [Change(i, branch.result, partial(np.full_like, fill_value=0 - _bias(view, nodes[branch.join])))]
         for i, block in enumerate(blocks)
         for branch in block.branches
     }
@@ -67,24 +72,11 @@ def effects(
     return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
 
 
-def _idle_result(bias: Array, values: Array) -> Array:
-    """Return the result of a branch that adds nothing to its stream, not even the norm's bias."""
-    return (np.zeros_like(values) - bias).astype(values.dtype)
-
-
 def _bias(view: GraphView, join: NodeProto) -> Array:
     """Return the bias that a norm adds to the branch, 0 for others."""
     place = SUM_AND_NORM[join.op_type][2] if join.op_type in SUM_AND_NORM else len(join.input)
     name = join.input[place] if place < len(join.input) else ""
     return view.weight(name) if view.is_weight(name) else np.zeros((), np.float32)
-
-
-def _mean_cosine(before: Sequence[Array], after: Sequence[Array]) -> float:
-    cosines = []
-    for x, y in zip(map(_vectors, before), map(_vectors, after), strict=True):
-        norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-        cosines.append((x * y).sum(axis=1) / np.maximum(norms, _TINY))
-    return float(np.concatenate(cosines).mean())
 
 
 def _vectors(values: Array) -> Matrix:

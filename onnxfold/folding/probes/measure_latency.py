@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -36,50 +36,31 @@ _BLOCKS = (8, 16)
 _PROBE = LayerShape("conv", 48, 48, (True, True), (1, 28, 28), (("kernel_shape", (3, 3)), ("pads", (1, 1, 1, 1))))
 _LARGEST_FILE = 64 << 20
 
-#: Takes a graph and a number of threads, returns where the time of a run goes.
-Profiler = Callable[[GraphView, int], LatencyProfile]
 
+def profile_network(view: GraphView, threads: int) -> LatencyProfile:
+    """Return where the time of a run goes."""
 
-@dataclass(frozen=True, eq=False)
-class Instruments:
-    """The functions that time networks and layers; tests have others."""
-
-    profile: Profiler  # takes a graph and a number of threads
-    measure: Callable[..., tuple[Sample, ...]]  # takes a layer, pairs of widths, seconds and a number of threads
-
-
-def _profile(view: GraphView, threads: int) -> LatencyProfile:
     def feeds(infos: list[InputInfo]) -> Feeds:
         return noise_inputs(infos, samples=1, seed=0, view=view)
 
     return profile_layers(view, feeds, threads=threads)
 
 
-REAL = Instruments(_profile, measure_shape)
-
-
-def add_latency_table(
-    opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
-) -> FoldConfig:
+def add_latency_table(opened: OpenedModel, config: FoldConfig, progress: Progress) -> FoldConfig:
     """Return a request with the table of latencies as plain values, if widths depend on one."""
     if not config.needs_latency:
         return config
-    if config.latency_table is not None:
-        return replace(config, latency_table=_read(config.latency_table).to_dict())
-    if config.device is not None:
-        return replace(config, latency_table=_device_table(config.device).to_dict())
-    return replace(config, latency_table=measure_table(opened, config, progress, instruments).to_dict())
-
-
-def _device_table(device: str) -> LatencyTable:
-    """Return the table that a device's profile names."""
-    table = load_device(device).latency_table
-    if not table:
+    source = config.latency_table
+    if source is None:
+        if config.device is None:
+            return replace(config, latency_table=measure_table(opened, config, progress).to_dict())
+        source = load_device(config.device).latency_table
+    if not source:
         raise ConfigError(
-            f"the latency on '{device}' is not known here: fold with max_latency on the device itself, and give the "
-            "report of that fold as --latency-table, or name it in a profile of your own as latency_table"
+            f"the latency on '{config.device}' is not known here: fold with max_latency on the device itself, and give "
+            "the report of that fold as --latency-table, or name it in a profile of your own as latency_table"
         )
-    return _read(table)
+    return replace(config, latency_table=_read(source).to_dict())
 
 
 def _read(table: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
@@ -94,18 +75,13 @@ def _read(table: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
         raise ConfigError(f"latency table '{path}' cannot be read: {error}") from None
 
 
-def measure_table(
-    opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
-) -> LatencyTable:
-    """Return the times of a model and its layers on this machine, layers at up to 3 x 3 widths.
-
-    Parameters and errors are those of :func:`add_latency_table`.
-    """
-    instruments, threads, cache = instruments or REAL, config.threads, Cache(config.cache)
+def measure_table(opened: OpenedModel, config: FoldConfig, progress: Progress) -> LatencyTable:
+    """Return the times of a model and its layers on this machine, layers at up to 3 x 3 widths."""
+    threads, cache = config.threads, Cache(config.cache)
     progress("measure latency", 0, 0)
     view = opened.scopes[0].analysed if len(opened.scopes) == 1 else load(opened.source, opened.view.input_shapes)
     try:
-        profile = _steady(lambda: instruments.profile(view, threads), corrected=config.max_latency is not None)
+        profile = _steady(lambda: profile_network(view, threads), corrected=config.max_latency is not None)
     except VerificationError as error:
         raise VerificationError(f"latency cannot be measured: {error}") from None
     nodes: dict[str, float] = {}
@@ -119,7 +95,7 @@ def measure_table(
         kept = cache.read("latency", key, lambda content: samples_of("the cache", json.loads(content)))
         if kept is not None:
             return kept
-        samples = instruments.measure(shape, pairs, seconds, threads=threads)
+        samples = measure_shape(shape, pairs, seconds, threads=threads)
         cache.put("latency", key, json.dumps(samples).encode())
         return samples
 

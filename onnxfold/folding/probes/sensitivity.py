@@ -21,8 +21,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.task import Candidates
 from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix, Weight, loaded, working_type
@@ -85,6 +85,7 @@ class Probe:
         held: Callable[[Array], Weight] = np.asarray,
     ) -> None:
         self._predicted = 0.0
+        self._table: tuple[Matrix, Matrix] | None = None
         self._scored = {use.channels for member in group.scoring for use in member.uses}
         self._group, self._of_tokens = group, of_tokens
         self._has_bias = all(seen.has_bias for seen in moments)
@@ -100,7 +101,7 @@ class Probe:
         self._predicted = float(errors[width])
         partition = candidates.partition(width)
         if group.is_part:
-            self._estimate: Estimate | TableEstimate = TableEstimate(partition)
+            self._table = partition.encode, partition.decode
             return
         covariance = moments[0].trusted / max(moments[0].energy, _TINY)
         for seen in moments[1:]:
@@ -116,8 +117,10 @@ class Probe:
         """Return an activation as the channels that are left tell it."""
         moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
         x = moved[..., places].astype(working_type(values), copy=False)
-        if isinstance(self._estimate, TableEstimate):
-            moved[..., places] = self._estimate.of(x, scored=axis in self._scored)
+        if self._table is not None:
+            # Rows of a narrower table are Q P x, and the states that it scores P^T Q^T h.
+            encode, decode = (matrix.astype(x.dtype) for matrix in self._table)
+            moved[..., places] = x @ decode @ encode if axis in self._scored else x @ encode.T @ decode.T
         elif self._has_bias:
             mean = x.reshape(-1, *places.shape).mean(axis=0)
             moved[..., places] = self._estimate_channels(x - mean) + mean
@@ -127,7 +130,6 @@ class Probe:
 
     def _estimate_channels(self, x: Array) -> Array:
         """Return the estimate for channels on the last axis."""
-        assert isinstance(self._estimate, Estimate)
         return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
     def sensitivity(self, outcome: TrialOutcome) -> float:
@@ -159,18 +161,6 @@ class Estimate:
             estimate: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
             return estimate
         return np.asarray(seen @ cho_solve((factor, True), cross, check_finite=False))
-
-
-class TableEstimate:
-    """The estimates that a narrower table gives of its rows, Q P x, and of the states that it scores, P^T Q^T h."""
-
-    def __init__(self, partition: ChannelPartition) -> None:
-        self._encode, self._decode = partition.encode, partition.decode
-
-    def of(self, samples: Array, *, scored: bool) -> Array:
-        """Return it for samples of shape (..., n)."""
-        to, back = (self._decode, self._encode) if scored else (self._encode.T, self._decode.T)
-        return np.asarray(samples @ to.astype(samples.dtype) @ back.astype(samples.dtype))
 
 
 #: Samples of a probe.

@@ -8,11 +8,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from onnx import TensorProto
+
 from onnxfold.config import MOST_REMOVED
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.estimate import estimate_agreement, share_interval
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity, label_flips
+from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
@@ -91,8 +94,12 @@ class KeepsFidelity(Criterion):
 
     def _kept(self, report: FidelityReport) -> tuple[float, str]:
         """Return the share of the answers that counts, and a summary of it."""
-        kept = _worst(report)
-        return kept, f"{kept:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
+        kept, scores = _worst(report), _worst_scores(report)
+        sure = ""
+        if scores is not None and scores.top1_interval is not None:
+            low, high = scores.top1_interval
+            sure = f" (95 % confidence interval {low:.1%} to {high:.1%})"
+        return kept, f"{kept:.1%} fidelity{sure} on {self.samples} held-out inputs"
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
@@ -165,6 +172,9 @@ class KeepsAccuracy(Criterion):
         )
 
 
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+#: Largest relative error that is rounding: of types with few digits, and of others.
+_COARSE, _FINE = 5e-3, 1e-4
 #: The quantile of the normal distribution that leaves 0.05 % above it.
 _Z999 = 3.2905267314919255
 
@@ -182,6 +192,20 @@ def require_fidelity(least: float | None, report: FidelityReport | None) -> None
             )
 
 
+def require_lossless(checked: VerificationResult, view: GraphView) -> None:
+    """Refuse a result that computes other values than the original."""
+    if checked.fidelity is None:
+        why = "; ".join(checked.notes)
+        raise VerificationError(f"whether nothing is lost could not be checked: {why}; --no-verify writes it unchecked")
+    coarse = any(view.weight_type(name) in _HALVES for name in view.float_weight_names())
+    worst = max(checked.fidelity.outputs, key=lambda output: output.relative_error)
+    if worst.relative_error > (_COARSE if coarse else _FINE):
+        raise VerificationError(
+            f"nothing was written: output '{worst.output}' would change by {worst.relative_error:.3g}, which is more "
+            "than rounding; please report this"
+        )
+
+
 def _worst(report: FidelityReport) -> float:
     """Return the lowest fidelity of all outputs, 0 without any."""
     shares = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
@@ -191,12 +215,3 @@ def _worst(report: FidelityReport) -> float:
 def _worst_scores(report: FidelityReport) -> Fidelity | None:
     """Return the output with the lowest fidelity, where that is an agreement of answers."""
     return next((o for o in report.outputs if o.top1_agreement == _worst(report)), None)
-
-
-def _confidence(report: FidelityReport) -> str:
-    """Return how sure the lowest fidelity is, in words, where it is an agreement of answers."""
-    least = _worst_scores(report)
-    if least is None or least.top1_interval is None:
-        return ""
-    low, high = least.top1_interval
-    return f" (95 % confidence interval {low:.1%} to {high:.1%})"

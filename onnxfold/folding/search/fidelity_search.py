@@ -8,14 +8,14 @@ from onnxfold.config import EXACT, FAITHFUL, MOST_REMOVED, FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
-from onnxfold.folding.after.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.prepare import PreparedModel
+from onnxfold.folding.prepare import PreparedModel, may_shrink
 from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity, SurelyKeepsFidelity
+from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -34,7 +34,7 @@ class Bracket:
     The next one to try is that of regula falsi, bisected where that is slow: every point costs a fold, so that a
     bisection, which knows no more of a point than on which side it lies, takes too many. The Illinois form (M. Dowell,
     P. Jarratt, "A modified regula falsi method for computing the root of an equation", BIT 11, 1971) halves the margin
-    of an end that stays, so that this end moves, too. Margins of folds are noisy and have steps: where two points
+    of an end that stays again, so that this end moves, too. Margins of folds are noisy and have steps: where two points
     together do not halve the bracket, the next one is its middle.
     """
 
@@ -61,23 +61,19 @@ class Bracket:
 
     def kept_at(self, sparsity: float, spare: float) -> "Bracket":
         """Return the bracket after a fold for which the criterion holds, with a margin."""
-        lack = None if self.lack is None else self._stays(self.lack, "low")
-        return replace(self, low=sparsity, spare=max(spare, 0.0), lack=lack, moved="low", widths=self._widths)
+        lack = self.lack / 2 if self.lack is not None and self.moved == "low" else self.lack
+        return Bracket(sparsity, self.high, max(spare, 0.0), lack, "low", (*self.widths, self.width))
 
     def lost_at(self, sparsity: float, lack: float | None) -> "Bracket":
         """Return the bracket after a fold that does not, or cannot be made."""
-        spare = self._stays(self.spare, "high")
-        return replace(self, high=sparsity, lack=lack, spare=spare, moved="high", widths=self._widths)
-
-    def _stays(self, margin: float, moved: str) -> float:
-        """Return the margin that counts for an end that stays: half if it stayed before."""
-        return margin / 2 if self.moved == moved else margin
-
-    @property
-    def _widths(self) -> tuple[float, ...]:
-        return (*self.widths, self.width)
+        spare = self.spare / 2 if self.moved == "high" else self.spare
+        return Bracket(self.low, sparsity, spare, lack, "high", (*self.widths, self.width))
 
 
+_NOTHING = (
+    "nothing to save without loss: no weight is stored twice, and no channel is dead or the duplicate of another; the "
+    "output is a copy of the model"
+)
 #: The smallest sparsity that is tried.
 LEAST = 0.02
 #: Added to the seed, so that the inputs that decide are not those that the result is verified on.
@@ -194,6 +190,18 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     decision = Decision((note,), judgement.accuracy)
     smallest = fold(sparsity, prepared, decision)
     return replace(smallest, config=config)  # its model says at which sparsity it was folded
+
+
+def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Merge exact duplicates and dead channels; a model that has none, nor equal weights, is copied."""
+    opened, config = task.opened, task.config
+    prepared = task.prepared(data.inputs)
+    pairs = [pair for graph in prepared.graphs for pair in zip(graph.groups, graph.lossless, strict=True)]
+    widths = [width if may_shrink(group, config.keep) else group.size for group, width in pairs]
+    folded = fold_model(prepared, replace(request, widths=widths), config, task.progress)
+    if folded.size.parameters < opened.size.parameters:
+        return folded
+    return replace(folded, view=load(opened.source), size=opened.size, blocks=(), decision=Decision((_NOTHING,)))
 
 
 def _lossless(task: FoldTask, request: WidthRequest, reason: str) -> FoldedModel:

@@ -51,7 +51,7 @@ class DeviceFit:
         free = replace(task, config=_limited_config(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))
         request = free.request(may_keep_all=True)
         narrowest = request.space.narrowest
-        self._least = self._count_memory(narrowest)
+        self._least = [cost(narrowest) for cost in self._costs]
         if self._least[1] > _HOPELESS * board.model_flash_bytes:
             raise BudgetError(
                 f"{board.name} cannot hold the model: even at its narrowest widths it has {self._least[1]:,} bytes of "
@@ -66,7 +66,7 @@ class DeviceFit:
                     f"{board.name} cannot hold the model: even at its narrowest widths it {reason}; give smaller "
                     f"inputs (--input-shapes){smaller} or another device"
                 )
-        whole = self._count_memory([group.size for group in request.space.groups])
+        whole = [cost([group.size for group in request.space.groups]) for cost in self._costs]
         self._limits = self._scale_limits(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
@@ -122,11 +122,6 @@ class DeviceFit:
             else:
                 self._limits = self._scale_limits(self._limits, [_NARROWER * s if s < 1.0 else 1.0 for s in shares])
         return best, reason
-
-    def _count_memory(self, widths: Sequence[int]) -> tuple[int, int]:
-        """Return the counted RAM and flash at some widths."""
-        ram, flash = self._costs
-        return ram(widths), flash(widths)
 
     def _scale_limits(self, limits: Sequence[int], shares: Sequence[float]) -> tuple[int, int]:
         """Return limits times some shares, none below the need of the narrowest widths."""

@@ -19,7 +19,6 @@ from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.interleaved import Timing, clock_for, open_timed, runs_of, time_interleaved
@@ -42,21 +41,16 @@ _ROUNDS, _TURN_S = 21, 1.5e-2
 Timer = Callable[[GraphView], Timing]
 
 
-class RealTimer:
-    """Times a folded model beside the input, in onnxruntime."""
+def real_timer(opened: OpenedModel, threads: int) -> Timer:
+    """Return what times a folded model beside the input, in onnxruntime."""
+    before = open_timed(opened.source, load(opened.source), threads)
+    feeds = noise_inputs(before.inputs, samples=1, seed=0, view=opened.view)
 
-    def __init__(self, opened: OpenedModel, threads: int) -> None:
-        self._threads = threads
-        self._before: Session = open_timed(opened.source, load(opened.source), threads)
-        self._feeds = noise_inputs(self._before.inputs, samples=1, seed=0, view=opened.view)
+    def time(view: GraphView) -> Timing:
+        runs = runs_of([before, open_timed(to_model(view), view, threads)], feeds)
+        return time_interleaved(runs, rounds=_ROUNDS, turn_s=_TURN_S, clock=clock_for(threads))
 
-    def __call__(self, view: GraphView) -> Timing:
-        """Return the times of both."""
-        after = open_timed(to_model(view), view, self._threads)
-        clock = clock_for(self._threads)
-        return time_interleaved(
-            runs_of([self._before, after], self._feeds), rounds=_ROUNDS, turn_s=_TURN_S, clock=clock
-        )
+    return time
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +102,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
     """Return a fold whose measured latency holds the limit within the tolerance, with its corrected request."""
     config, progress = task.config, task.progress
     prepared = task.prepared(data.inputs, chooses=request.widths is None)
-    timer: Timer = RealTimer(task.opened, config.threads)
+    timer = real_timer(task.opened, config.threads)
     limit = parse_latency(config.max_latency or "")
     by_selection = find_method("prune-l2")
     quick = [replace(graph, method=by_selection, inputs=None, candidates=None) for graph in prepared.graphs]
@@ -169,20 +163,16 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
 def _measure_fold(timer: Timer, view: GraphView, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
     """Return how long a fold takes, by as many rounds as decide whether it holds the limit, if that is possible."""
     timing = timer(view)
-    for _ in range(_ATTEMPTS - 1):
-        tried = _try_of(timing, config, widths, limit)
+    for attempt in range(_ATTEMPTS):
+        timing = timing.join(timer(view)) if attempt else timing
+        if limit.ratio is not None:
+            loads = [value / limit.ratio for value in (timing.ratio(), *timing.ratio_interval())]
+        else:
+            loads = [value / limit.in_seconds(0.0) for value in (timing.quiet_seconds(1), *timing.quiet_interval(1))]
+        tried = _Try(config, widths, loads[0], loads[1], loads[2], timing)
         if tried.rank(1.0 + config.tolerance / 100.0) != 1:
-            return tried
-        timing = timing.join(timer(view))
-    return _try_of(timing, config, widths, limit)
-
-
-def _try_of(timing: Timing, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
-    if limit.ratio is not None:
-        loads = [value / limit.ratio for value in (timing.ratio(), *timing.ratio_interval())]
-    else:
-        loads = [value / limit.in_seconds(0.0) for value in (timing.quiet_seconds(1), *timing.quiet_interval(1))]
-    return _Try(config, widths, loads[0], loads[1], loads[2], timing)
+            break
+    return tried
 
 
 def _amount(load: float, limit: LatencyLimit) -> str:
