@@ -42,7 +42,7 @@ Timer = Callable[[GraphView], Timing]
 
 
 def real_timer(opened: OpenedModel, threads: int) -> Timer:
-    """Return what times a folded model beside the input, in onnxruntime."""
+    """Return a function that times a folded model beside the input, in onnxruntime."""
     before = open_timed(opened.source, load(opened.source), threads)
     feeds = noise_inputs(before.inputs, samples=1, seed=0, view=opened.view)
 
