@@ -112,6 +112,13 @@ class Points:
         """Return some of the points; all of them, if they are as many."""
         return self if len(points) == len(self) else Points(self.gram[np.ix_(points, points)])
 
+    @cached_property
+    def coordinates(self) -> Matrix:
+        """Points in at most n dimensions that have these inner products, shape (n, d)."""
+        values, vectors = np.linalg.eigh(self.gram)
+        keep = values > max(values[-1], 0.0) * 1e-12
+        return np.asarray(vectors[:, keep] * np.sqrt(values[keep])) if keep.any() else np.zeros((len(self), 1))
+
     @property
     def distances(self) -> Vector:
         """Distances of all pairs in the order of scipy, shape (n (n - 1) / 2,); 0 where points agree up to rounding."""

@@ -46,10 +46,12 @@ def test_all_points_in_one_place() -> None:
     assert sorted(set(labels.tolist())) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("narrow", [0, 4096])
 @pytest.mark.parametrize("k", [2, 11, 25, 39])
 @pytest.mark.parametrize("seed", range(3))
-def test_clusters_are_those_of_the_library(seed: int, k: int) -> None:
+def test_clusters_are_those_of_the_library(seed: int, k: int, narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Oracle: Lloyd's iterations of scikit-learn on the points themselves, from the same start."""
+    monkeypatch.setattr("onnxfold.cluster.clusterings.kmeans._NARROW", narrow)
     random = np.random.default_rng(seed)
     points = random.standard_normal((40, 6)) + 3.0 * random.standard_normal((8, 6))[random.integers(0, 8, 40)]
     weights = random.integers(1, 4, 40).astype(np.float64)
