@@ -136,15 +136,7 @@ class ProgressBar:
         if self._ended.wait(_QUIET_SECONDS):
             return
         if _is_terminal():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-            with self._lock:
-                self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-                self._task = self._bar.add_task("")
-                self._bar.start()
-                self._show()
+            self._open()
             return
         pause = _SECONDS_PER_LINE - _QUIET_SECONDS
         while not self._ended.wait(pause):
@@ -153,6 +145,17 @@ class ProgressBar:
                 line = str(self)
             if line and not _LOGGER.isEnabledFor(logging.INFO):  # the log tells every step already
                 say(line, error=True)
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        with self._lock:
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("")
+            self._bar.start()
+            self._show()
 
     def _announce(self, text: str) -> None:
         if _LOGGER.isEnabledFor(logging.INFO):  # the log has told it

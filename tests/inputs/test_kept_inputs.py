@@ -118,7 +118,7 @@ def test_what_was_changed_below_its_checksum_is_made_again(
     content = path.read_bytes()[len(cache._HEAD) + cache._DIGEST :]
     changed = content.replace(old, new, 1) if new else content[:-4] + old  # a NaN
     assert changed != content
-    path.write_bytes(cache._HEAD + cache._digest(path.name, changed) + changed)
+    path.write_bytes(cache._frame(path.name, changed))
     again, _, notes = _folded(model, cache=tmp_path)
     assert again == bytes_
     assert len(notes) == 1

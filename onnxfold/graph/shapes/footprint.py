@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
+from operator import add
 
-import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import all_nodes, captured_names
@@ -55,14 +56,15 @@ class Footprint:
                 if size is None and any(n.op_type in GROWING for n in all_nodes([node])):
                     unknown = unknown or node.op_type
                 sizes[name], written[name] = largest_read if size is None else size, i
-        held = np.zeros((2, len(nodes)), np.int64)  # bytes while each node runs: constant, growing
+        changes = [[0] * (len(nodes) + 2) for _ in range(2)]  # of the bytes held while nodes run: constant, growing
         for name, start in written.items():
             # An input that nothing reads stays.
             stop = read.get(name, start if name not in view.input_names else len(nodes))
-            held[int(name in sampled), start : max(stop, start) + 1] += sizes[name]
-        constant, growing = held.max(axis=1, initial=0).tolist()
-        largest = max(sizes, key=lambda name: sizes[name], default="")
-        return cls(int(held.sum(axis=0).max(initial=0)), constant, growing, largest, unknown)
+            changes[name in sampled][start] += sizes[name]
+            changes[name in sampled][min(max(stop, start), len(nodes)) + 1] -= sizes[name]
+        constant, growing = (list(accumulate(change))[: len(nodes)] for change in changes)
+        peak, fixed, sampled_peak = (max(b, default=0) for b in (map(add, constant, growing), constant, growing))
+        return cls(peak, fixed, sampled_peak, max(sizes, key=lambda name: sizes[name], default=""), unknown)
 
     def require(self, what: str, times: float = 1, networks: int = 1) -> None:
         """Refuse the activations of so many networks on so many times the samples, if they take more than the limit."""
