@@ -14,7 +14,7 @@ from onnxfold.folders import folder_of
 from onnxfold.folding.after.refine import refine_fold
 from onnxfold.folding.after.trainable import to_torch
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
-from onnxfold.folding.fold_result import FoldResult, files_read, merge_arrays
+from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_blocks
@@ -129,7 +129,6 @@ def fold_request(
         return FoldResult(
             written, report, reads=reads, folder=folder,
             external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),
-            merge_map=merge_arrays(folded.graphs) if config.merge_map else None,
         )  # fmt: skip
 
 

@@ -25,13 +25,7 @@ _MORE = {
     INPUTS: [
         cloup.option("--save-inputs", type=shared.PATH, metavar="FILE.png", help="Write the images that were used.")
     ],
-    OUTPUT: [
-        cloup.option(
-            "--merge-map", "map_file", type=shared.PATH, metavar="FILE.npz",
-            help="Write the matrices that channels were merged by; a JSON report holds which became one.",
-        ),
-        *shared.about_result,
-    ],
+    OUTPUT: shared.about_result,
     MACHINE: [
         cloup.option("--no-cache", is_flag=True, help="Neither keep generated inputs nor take kept ones.")
     ],
@@ -58,7 +52,7 @@ def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -
 
     delivery = Delivery.of(context, output, options)
     folder = folder_of(model)
-    pictures, map_file = options["save_inputs"], options["map_file"]
+    pictures = options["save_inputs"]
     check_outputs(
         [
             *(
@@ -67,7 +61,6 @@ def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -
             ),
             *delivery.outputs,
             *option_outputs(pictures, "--save-inputs", PNG),
-            *option_outputs(map_file, "--merge-map", (".npz",)),
         ],
         claims_on([model if folder is None else folder.model], {
             "the input folder": None if folder is None else folder.path,
@@ -75,7 +68,7 @@ def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -
         }),
         [] if folder is None else [folder.path],
     )  # fmt: skip
-    request = values_of(options) | {"merge_map": map_file is not None, "verify": not options["no_verify"]}
+    request = values_of(options) | {"verify": not options["no_verify"]}
     if options["no_cache"]:
         request["cache"] = None
     row = METHODS.get(request["method"])
@@ -86,8 +79,7 @@ def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -
     )  # fmt: skip
     with delivery.progress(stages) as tell:
         result = api.fold(model, progress=tell, **request)
-    writers = {pictures: result.save_inputs, map_file: result.save_merge_map}
-    delivery.deliver(result, [partial(write, path) for path, write in writers.items() if path is not None])
+    delivery.deliver(result, [] if pictures is None else [partial(result.save_inputs, pictures)])
 
 
 @dataclass(frozen=True)

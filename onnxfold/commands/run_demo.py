@@ -1,5 +1,6 @@
 """The demo: a bundled model folded to several sizes with the accuracy of each, or copied to a folder."""
 
+import io
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 
 from onnxfold import api
 from onnxfold.files import check_own, made_folder, write
-from onnxfold.folding.fold_result import npz_of
 from onnxfold.graph.files.provenance import is_made_here
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import Progress, ProgressBar, fold_stages
@@ -74,9 +74,11 @@ def copy_demo(folder: Path, name: str = "lenet5_2x") -> list[Path]:
     """Copy a bundled model, the bundled test images as its inputs with their labels, and what is said about both."""
     images, labels = bundled_test_images()
     bundled = files("onnxfold.data")
+    samples = io.BytesIO()
+    np.savez_compressed(samples, image=images, y=labels.astype(np.int64))
     contents = {
         folder / f"{name}.onnx": (bundled / f"{name}.onnx").read_bytes(),
-        folder / TEST_SET: npz_of({"image": images, "y": labels.astype(np.int64)}),
+        folder / TEST_SET: samples.getvalue(),
         folder / "README.md": (bundled / "README.md").read_bytes(),
     }
     check_own(contents, lambda path: path.read_bytes() == contents[path], "the demo")

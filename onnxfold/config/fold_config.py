@@ -240,11 +240,6 @@ class FoldConfig:
         help="Run original and result in onnxruntime before anything is written, and measure fidelity and latency.",
         check=checks.flag, kind=Kind.FLAG, in_command=False, in_merge=True, recorded=NEVER,
     )] = True
-    merge_map: Annotated[bool, _Output(
-        help="Keep every matrix of the fold for ``.save_merge_map``; ``.report.merge_map`` always says which channels "
-        "became one.",
-        check=checks.flag, kind=Kind.FLAG, in_command=False, recorded=NEVER,
-    )] = False
     save_as_external_data: Annotated[bool, _Output(
         help="Write the weights to a file beside the model, OUT.onnx.data.", check=checks.flag, kind=Kind.FLAG,
         in_merge=True,

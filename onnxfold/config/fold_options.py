@@ -61,7 +61,6 @@ class FoldOptions(SharedOptions, total=False):
     allow_cache_change: bool
     per_layer_cache: bool
     inside_heads: bool
-    merge_map: bool
 
 
 class MergeOptions(SharedOptions, total=False):

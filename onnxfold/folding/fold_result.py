@@ -1,32 +1,24 @@
 """The result of a fold: the model, its report, and methods that write them."""
 
-import io
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from onnx import ModelProto
 
 from onnxfold.config import OPTIONS, FoldConfig, checks
 from onnxfold.config.option import file_of
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
-from onnxfold.files import Output, Read, check_outputs, write
+from onnxfold.files import Output, Read, check_outputs
 from onnxfold.folders import ModelFolder
 from onnxfold.folding.fold_model import WrittenModel
 from onnxfold.folding.prepare import Folded
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
-from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
-from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import FoldReport, MergeMap
-
-#: What the name of a file of matrices ends in.
-NPZ = (".npz",)
 
 
 def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
@@ -37,38 +29,6 @@ def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
         for group, partition in graph.plan
         if not partition.rotates
     ]
-
-
-def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
-    """Return every matrix of a fold by name."""
-    arrays: dict[str, Array] = {}
-    for graph in graphs:
-        for name, values in _arrays(graph):
-            keys = itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2)))
-            arrays[next(key for key in keys if key not in arrays)] = values
-    return arrays
-
-
-def npz_of(arrays: dict[str, Array]) -> bytes:
-    """Return the content of an ``.npz`` file."""
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type,unused-ignore]  # the stubs mistake keys for options
-    return content.getvalue()
-
-
-def _arrays(graph: Folded) -> Iterator[tuple[str, Array]]:
-    """Yield the matrices of groups, and what the repair did to weights."""
-    for group, partition in graph.plan:
-        yield f"P/{group.name}", partition.encode
-        yield f"Q/{group.name}", partition.decode
-    refits = graph.refits or Refits()
-    for weight, refit in refits.columns.items():
-        yield f"B/{weight}", refit.matrix
-        yield f"B.axis/{weight}", np.array([refit.axis.axis, refit.axis.blocks])
-        yield f"B.positions/{weight}", refit.positions
-        yield f"B.kept/{weight}", refit.representatives
-    yield from ((f"D/{weight}", change) for weight, change in refits.taps.items())
-    yield from ((f"g/{weight}", gain) for weight, gain in refits.gains.items())
 
 
 class FoldResult:
@@ -89,10 +49,8 @@ class FoldResult:
         *,
         external_data: bool = False,
         reads: Callable[[], Iterable[Read]] = tuple,
-        merge_map: dict[str, Array] | None = None,
         folder: ModelFolder | None = None,
     ) -> None:
-        self._merge_map = merge_map
         self._folder = folder
         self.view = written.view
         self._reads = reads
@@ -169,24 +127,6 @@ class FoldResult:
         else:
             check_outputs([folder.output(target, "the output")], reads, [folder.root])
             folder.write(target, write_model)
-        return target
-
-    def save_merge_map(self, path: str | Path) -> Path:
-        """Write every matrix of the fold as one ``.npz`` file; :func:`merge_arrays` names them.
-
-        Raises
-        ------
-        ConfigError
-            If the fold was not asked to keep them, if the name does not end in .npz, or is that of a file that the fold
-            read.
-        ModelSaveError
-            If the file cannot be written.
-        """
-        if self._merge_map is None:
-            raise ConfigError("this fold kept no matrices: fold with merge_map=True")
-        target = checks.path("path", path)
-        check_outputs([Output(target, "the merge map", NPZ)], self._reads())
-        write({target: npz_of(self._merge_map)})
         return target
 
     def save_inputs(self, path: str | Path) -> Path:

@@ -75,7 +75,7 @@ class FoldTask:
 
         `chooses` says whether losses choose the widths: all candidates are computed then, before any graph is folded.
         """
-        prepared = prepare(self.opened, self.method, inputs, self.config.seed, keeps_refits=self.config.merge_map)
+        prepared = prepare(self.opened, self.method, inputs, self.config.seed)
         graphs = prepared.graphs
         if chooses:
             graphs = [replace(graph, candidates=find_candidates(graph, self.progress)) for graph in graphs]

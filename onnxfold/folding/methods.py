@@ -16,7 +16,6 @@ from onnxfold.passes.repair.repair_approximate import RepairApproximate
 from onnxfold.passes.repair.repair_bias import RepairBias
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.passes.repair.restore_statistics import Recalibrate
-from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.observe import Observation
 
@@ -71,7 +70,6 @@ class RepairTask:
     observation: Observation | None = None
     seed: int = 0  # seed of everything random
     progress: Progress = silent  # called for every step
-    refits: Refits | None = None  # takes what a refit does to weights
 
     @property
     def observed(self) -> Observation:
@@ -119,7 +117,7 @@ REPAIRS = {
         ),
         Repair(
             "least-squares", "consumers refitted beside the original, statistics restored",
-            lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.seed, t.refits, t.progress),), OUTPUT,
+            lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.seed, t.progress),), OUTPUT,
             needs_inputs=True, adds_biases=True,
         ),
         Repair(

@@ -28,7 +28,6 @@ from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.merge.fold_channels import FoldChannels, LumpDuplicates
 from onnxfold.passes.merge.normalize_batch_norm import AbsorbNorms
 from onnxfold.passes.normalize.pipelines import clean_up
-from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
 from onnxfold.statistics.observe import Observation, Observing, Receiver, observe
@@ -94,8 +93,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     partition = partial(_partition, prepared, chosen, matched)
     plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
     analysis = prepared.scope.analysis
-    refits = Refits() if prepared.keeps_refits else None
-    repair = prepared.repair.passes(RepairTask(compared, matched, plan, observation, prepared.seed, progress, refits))
+    repair = prepared.repair.passes(RepairTask(compared, matched, plan, observation, prepared.seed, progress))
     streams = view.scratch is not None or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
@@ -116,7 +114,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
         if widths[i] < group.size
     }
     passes = (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records)
-    return Folded(plan, (), passes, diagnostics, refits), used
+    return Folded(plan, (), passes, diagnostics), used
 
 
 def _partition(

@@ -18,7 +18,6 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
-from onnxfold.passes.repair.side_by_side import Refits
 from onnxfold.report import Diagnostics, GroupRecord, PassRecord
 
 
@@ -31,7 +30,6 @@ class Prepared:
     inputs: ModelInputs | None  # what the graph is run on; None where it is not run
     duplicates: tuple[Labels, ...]  # classes of exact duplicates, one array per group
     seed: int  # seed of everything random
-    keeps_refits: bool = False  # whether a fold keeps what its repair does to weights
     diagnoses: bool = True  # whether a fold measures its effect on the activations
     sources: tuple[Sources, ...] = ()  # one per group where networks are merged; empty elsewhere
     candidates: list[Candidates] | None = None  # what every group could become, where that decides the widths
@@ -66,7 +64,6 @@ class Folded:
     groups: tuple[GroupRecord, ...]  # one per group of the graph
     passes: tuple[PassRecord, ...]  # the passes that ran, those of the normal form first
     diagnostics: Diagnostics  # what the fold did to the activations
-    refits: Refits | None = None  # what its repair did to weights, where that is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +94,10 @@ class PreparedModel:
     def trial(self) -> "PreparedModel":
         """Return a copy for a fold that is judged and thrown away: its weights are the same, its report is empty."""
         made = self.copy()
-        return replace(made, graphs=[replace(g, keeps_refits=False, diagnoses=False) for g in made.graphs])
+        return replace(made, graphs=[replace(g, diagnoses=False) for g in made.graphs])
 
 
-def prepare(
-    opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int, *, keeps_refits: bool = False
-) -> PreparedModel:
+def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int) -> PreparedModel:
     """Prepare every graph of a model. Bodies are never run alone."""
     graphs = []
     for i, scope in enumerate(opened.scopes):
@@ -116,7 +111,7 @@ def prepare(
         pairs = method.partitioner.pairs if networks else None
         partners = [None] * len(networks) if pairs is None else pairs(scope.analysed, groups, networks)
         sources = tuple(map(Sources, networks, partners))
-        graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources))
+        graphs.append(Prepared(scope, method, shown, duplicates, seed, sources=sources))
     return PreparedModel(opened, inputs, graphs)
 
 

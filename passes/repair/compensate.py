@@ -39,7 +39,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import usable_cores
 from onnxfold.passes.merge.fold_channels import AxisMap, merge_weight
-from onnxfold.passes.repair.side_by_side import ColumnMap, Refits, SideBySide
+from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import CrossMoments, remove_mean
 from onnxfold.statistics.observe import FitRules
 from onnxfold.statistics.samples import (
@@ -178,8 +178,8 @@ _WIDEST = 8192
 class Compensation:
     """Rewrites the weights of consumers while both networks run."""
 
-    def __init__(self, walk: SideBySide, seed: int, refits: Refits | None, rules: FitRules) -> None:
-        self._walk, self._seed, self._refits, self._rules = walk, seed, refits, rules
+    def __init__(self, walk: SideBySide, seed: int, rules: FitRules) -> None:
+        self._walk, self._seed, self._rules = walk, seed, rules
         self._original, self._view = walk.reference.view, walk.folded.view
         self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
         self._unpooled: dict[str, Covariances] = {}  # by the key of a global pooling, in front of it
@@ -236,9 +236,6 @@ class Compensation:
         values = self._original.weight(weight.tensor)
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
         self._view.set_weight(weight.tensor, merged)
-        if self._refits is not None:
-            column_map = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
-            self._refits.columns[weight.tensor] = column_map
 
     def _see_positions(self, pooling: NodeProto) -> None:
         """Take the moments of the positions that are about to be pooled."""
@@ -325,8 +322,6 @@ class Compensation:
             change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE + DOUBTED * self._rules.doubt.part))
         added = np.concatenate(change).reshape(weight.shape)
         self._view.set_weight(operator.weight, weight + added)
-        if self._refits is not None:
-            self._refits.taps[operator.weight] = added
 
     def _samples(self, node: NodeProto, window: Window, outputs: AxisMap, width: int) -> tuple[Samples, Samples]:
         """Return patches, and the outputs to be had from them, at positions drawn at random."""

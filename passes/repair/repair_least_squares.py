@@ -33,7 +33,7 @@ from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.compensate import Compensation
 from onnxfold.passes.repair.restore_statistics import Restoration
-from onnxfold.passes.repair.side_by_side import Refits, SideBySide
+from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import Observation
@@ -107,16 +107,15 @@ class RepairLeastSquares(Pass):
     plan: FoldPlan
     observation: Observation  # the original as it runs on the inputs, and the inputs
     seed: int = 0  # seed of the positions that are looked at
-    refits: Refits | None = field(default=None, compare=False)  # takes what is done to weights
     progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
         rules = self.observation.rules
-        compensation = Compensation(walk, self.seed, self.refits, rules)
+        compensation = Compensation(walk, self.seed, rules)
         recurrences = RecurrenceRefit(walk, compensation)
-        restoration = Restoration(walk, self.original, self.refits, rules.doubt.part)
+        restoration = Restoration(walk, self.original, rules.doubt.part)
 
         def is_compared(node: NodeProto) -> bool:
             of_taps = compensation.compares(node) and walk.repairs(node)

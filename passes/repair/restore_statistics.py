@@ -41,7 +41,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.fold_channels import AxisMap
-from onnxfold.passes.repair.side_by_side import Refits, SideBySide
+from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
 from onnxfold.statistics.observe import DEAD, Observation
@@ -54,8 +54,8 @@ _LEAST_KNOWN = 0.05
 class Restoration:
     """Restores statistics while both networks run."""
 
-    def __init__(self, walk: SideBySide, original: GraphView, refits: Refits | None = None, doubt: float = 0.0) -> None:
-        self._walk, self._original, self._refits, self._doubt = walk, original, refits, doubt
+    def __init__(self, walk: SideBySide, original: GraphView, doubt: float = 0.0) -> None:
+        self._walk, self._original, self._doubt = walk, original, doubt
         self._view = walk.folded.view
         self._stored: dict[str, Array] = {}
         lossy = walk.plan.lossy
@@ -180,9 +180,6 @@ class Restoration:
             return False
         scaled = front * gain.reshape(-1, *[1] * (front.ndim - 1)).astype(front.dtype)
         self._view.set_weight(rows.tensor, np.ascontiguousarray(move_from_front(scaled, rows.axis, rows.blocks)))
-        if self._refits is not None:
-            gains = self._refits.gains  # rows may be scaled again
-            gains[rows.tensor] = gain * gains.get(rows.tensor, np.ones(len(gain)))
         old: Array = self._view.weight(bias)
         flat = old.reshape(-1).astype(np.float64) * gain + shift / factor
         self._view.set_weight(bias, flat.reshape(old.shape))

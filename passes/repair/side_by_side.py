@@ -11,18 +11,17 @@ each of which is the identity, or zero, where the repair left it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Axis, Positions
+from onnxfold.channels.declarations import Axis
 from onnxfold.channels.layers import own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.merge.fold_channels import AxisMap, axis_map
@@ -155,22 +154,3 @@ class SideBySide:
             width = self.reference.values[tensor][0].shape[axis]
             self._maps[key] = axis_map(self.plan, Axis(tensor, axis), width)
         return self._maps[key]
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnMap:
-    """The map of a consumer's columns."""
-
-    axis: Axis
-    positions: Positions  # places of each unit along the axis before the fold
-    representatives: Positions  # the units whose places stay
-    matrix: Matrix
-
-
-@dataclass(eq=False)
-class Refits:
-    """Changes of a repair to weights, by their names."""
-
-    columns: dict[str, ColumnMap] = field(default_factory=dict)  # B
-    taps: dict[str, Array] = field(default_factory=dict)  # D, in the shape of the folded weight
-    gains: dict[str, Matrix] = field(default_factory=dict)  # g, in the order of the folded rows

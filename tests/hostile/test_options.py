@@ -75,7 +75,6 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "dtype": [None, 8, b"int8"],
     "seed": [1.5, "0", True, None],
     "verify": [1, "no", None],
-    "merge_map": [1, "map.npz", None],
     "threads": [1.0, "1", True, None],
     "save_as_external_data": [1, "yes", None],
     "cache": [True, 3, b"folder", ["folder"]],
