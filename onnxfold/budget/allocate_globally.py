@@ -83,11 +83,7 @@ class _Search:
     """Widths that hold all budgets, by the parameters of :func:`allocate_globally`."""
 
     def __init__(
-        self,
-        space: WidthSpace,
-        errors: Sequence[Matrix],
-        budgets: Budgets,
-        tradeoff: Tradeoff | None = None,
+        self, space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
     ) -> None:
         self._space, self._budgets, self._tradeoff = space, budgets, tradeoff
         self._curves = [convex(curve) for curve in errors]

@@ -146,10 +146,7 @@ def _lump_duplicates(view: GraphView, prepared: Prepared) -> GraphView:
 
 
 def _observe_consumers(
-    prepared: Prepared,
-    view: GraphView,
-    progress: Progress,
-    receiver: Receiver,
+    prepared: Prepared, view: GraphView, progress: Progress, receiver: Receiver
 ) -> Observation | None:
     """Run a graph, and observe the activations that its groups' consumers read; None where it cannot be run."""
     if prepared.inputs is None:

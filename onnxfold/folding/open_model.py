@@ -309,10 +309,7 @@ def share_equal_weights(view: GraphView) -> int:
 
 
 def open_model(
-    model: ModelLike,
-    input_shapes: Mapping[str, Sequence[int]],
-    progress: Progress,
-    opening: Opening = Opening(),
+    model: ModelLike, input_shapes: Mapping[str, Sequence[int]], progress: Progress, opening: Opening = Opening()
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs."""
     form = opening.form
