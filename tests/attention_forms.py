@@ -6,7 +6,7 @@ from onnx import helper, numpy_helper
 
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.passes.seams.factor_queries import SplitProjections
+from onnxfold.passes.seams.tables import SplitProjections
 
 
 def _parsed(body: str, shape: str, constants: str = "") -> onnx.ModelProto:

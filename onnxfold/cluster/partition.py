@@ -21,21 +21,12 @@ Samples = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, eq=False)
 class ChannelPartition:
-    """The assignment of channels to merged channels.
+    """The assignment of n channels to k merged channels."""
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-        Cluster of each channel, numbered by first member; -1 for channels that no cluster takes.
-    representatives : ndarray of shape (k,)
-        The channel whose place each cluster takes, ascending.
-    matrices : tuple of ndarray, optional
-        P of shape (k, n) and Q of shape (n, k), where they do not follow from the labels. Those that do, which a plan
-        of many layers has no room for, are built only on request.
-    """
-
-    labels: Labels
-    representatives: Labels
+    labels: Labels  # cluster of each channel, numbered by first member; -1 for channels that no cluster takes
+    representatives: Labels  # the channel whose place each cluster takes, ascending, shape (k,)
+    #: P of shape (k, n) and Q of shape (n, k), where they do not follow from the labels. Those that do, which a plan of
+    #: many layers has no room for, are built only on request.
     matrices: tuple[Matrix, Matrix] | None = None
 
     @property
@@ -145,17 +136,9 @@ def axes_partition(encode: Matrix, decode: Matrix, representatives: Labels | Non
 
 
 def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
-    """Return the mean/sum fold of a labelling.
+    """Return the mean/sum fold of a labelling, with any numbers for clusters and -1 for channels that are dropped.
 
-    Parameters
-    ----------
-    labels : array-like of int, shape (n,)
-        Any numbering of the clusters; -1 for channels that are dropped.
-
-    Returns
-    -------
-    ChannelPartition
-        P averages the members, Q adds their columns.
+    P averages the members, Q adds their columns.
 
     Examples
     --------
@@ -172,24 +155,9 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
 
 
 def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
-    """Return the partition that keeps some channels as they are and drops the others.
+    """Return the partition that keeps some of n channels as they are, in any order, and drops the others.
 
-    Parameters
-    ----------
-    kept : array-like of int, shape (k,)
-        The channels to keep, in any order, each once.
-    n : int
-        Number of channels.
-
-    Returns
-    -------
-    ChannelPartition
-        P holds rows of the identity, Q is its transpose: the columns of dropped channels vanish.
-
-    Raises
-    ------
-    ValueError
-        If nothing is kept, or a channel twice, or one that does not exist.
+    P holds rows of the identity, Q is its transpose: the columns of dropped channels vanish.
 
     Examples
     --------

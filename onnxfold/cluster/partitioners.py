@@ -149,40 +149,21 @@ def _flap(task: Task) -> Candidates:
 
 @dataclass(frozen=True)
 class Partitioner:
-    """A row of the table.
+    """A row of the table."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the command line.
-    candidates : callable
-        Takes a :class:`Task`, returns its :class:`~onnxfold.cluster.task.Candidates`.
-    summary : str
-        One line for the documentation.
-    averages : bool
-        Whether channels are averaged; others only select.
-    needs_moments : bool
-        Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
-    rotates : str
-        Groups whose channels the row :data:`ROTATION` rotates: "tables" of words, residual "streams", or none.
-    needs_places : bool
-        Whether these moments are to hold what is seen place by place.
-    compares : bool
-        Whether the losses of its candidates say by themselves how groups compare; those of others are weighed by what
-        they do to the outputs, where that is measured.
-    pairs : callable, optional
-        Takes a graph of networks, its groups and their sources; returns partners per group: what is chosen for all
-        groups at once.
-    """
-
-    name: str
+    name: str  # name on the command line
     candidates: Callable[[Task], Candidates]
-    summary: str
-    averages: bool = True
+    summary: str  # one line for the documentation
+    averages: bool = True  # whether channels are averaged; others only select
+    #: Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
     needs_moments: bool = False
+    #: Groups whose channels the row :data:`ROTATION` rotates: tables of words, residual streams, or none.
     rotates: Literal["", "tables", "streams"] = ""
-    needs_places: bool = False
+    needs_places: bool = False  # whether these moments are to hold what is seen place by place
+    #: Whether the losses of its candidates say by themselves how groups compare; those of others are weighed by what
+    #: they do to the outputs, where that is measured.
     compares: bool = False
+    #: Takes a graph of networks, its groups and their sources; returns partners per group, for all groups at once.
     pairs: Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[Partners]] | None = None
 
     @property

@@ -33,8 +33,7 @@ from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.unneeded import ShareEqualWeights
-from onnxfold.passes.seams.factor_queries import FactorQueries, SplitProjections
-from onnxfold.passes.seams.tables import FactorTables, SplitLookups
+from onnxfold.passes.seams.tables import FactorQueries, FactorTables, SplitLookups, SplitProjections
 from onnxfold.passes.seams.tied_tables import FactorTies, SplitTables, readers_of
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks

@@ -112,7 +112,7 @@ class LazyTensor:
     def copy_to(self, target: IO[bytes]) -> None:
         """Append the raw payload to an open file without holding it in memory; for external tensors."""
         if self.is_edited:
-            append_to(self.load(), target)
+            append_array(self.load(), target)
             return
         for part in self._read(np.dtype(np.uint8), _COPY_BYTES):
             target.write(part.data)
@@ -205,7 +205,7 @@ class Scratch:
         try:
             with self._lock:
                 offset = self._file.seek(0, 2)
-                append_to(values, self._file)
+                append_array(values, self._file)
         except OSError as error:
             raise ModelSaveError(
                 f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
@@ -241,7 +241,7 @@ def cut(values: Array, elements: int) -> Iterator[Array]:
     return (flat[start : start + elements] for start in range(0, flat.size, elements))
 
 
-def append_to(values: Array, target: IO[bytes]) -> None:
+def append_array(values: Array, target: IO[bytes]) -> None:
     """Append an array to an open file; not by `tofile`, which does not say why it fails."""
     target.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
 

@@ -100,7 +100,6 @@ class ModelInputs:
             shrinks=self.facts.is_data or self.facts.are_tokens or doubt != NO_DOUBT,
             doubt=doubt,
             by_length=self.continues_text,
-            alone=self.continues_text,
         )
 
     @property

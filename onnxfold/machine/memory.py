@@ -2,7 +2,7 @@
 
 Sizes are counted from shapes, before anything is allocated, and they are counted the same on every run: what else the
 process holds does not matter. What a network needs whose shapes are not known is found out by a child process, see
-:mod:`onnxfold.graph.run.trial_run`.
+:mod:`onnxfold.graph.run.session`.
 """
 
 import ctypes

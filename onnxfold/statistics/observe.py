@@ -47,12 +47,6 @@ class Places:
     absolute: Matrix  # sums of |w| and of w^2 over the consumer's weights for it
     squared: Matrix
 
-    @property
-    def root_mean_square(self) -> Matrix:
-        """Root of the mean of the squares of what is read."""
-        root: Matrix = np.sqrt(self.variance + self.mean**2)
-        return root
-
 
 def places_of(view: GraphView, member: Member, positions: Positions, read: ChannelMoments) -> Places:
     """Return the places of a group's units."""
@@ -79,8 +73,9 @@ class FitRules:
     matches: bool = False  # whether BatchNormalizations take the statistics of these inputs, which are not the data's
     shrinks: bool = False  # whether covariances are shrunk, see :mod:`onnxfold.statistics.moments`
     doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
-    by_length: bool = False  # whether positions count by their length, see :mod:`onnxfold.statistics.samples`
-    alone: bool = False  # whether repairs look at every group as if nothing else was folded
+    #: Whether positions count by their length, see :mod:`onnxfold.statistics.samples`, and repairs look at every group
+    #: as if nothing else was folded.
+    by_length: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ class SideBySide:
     def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
         """Return an observed network with its fold."""
         matches: Literal["all", "nothing"] = "all" if observation.is_to_match else "nothing"
-        heals = observation.rules.alone
+        heals = observation.rules.by_length
         return cls(observation.reference, folded, plan, observation.inputs, matches=matches, heals=heals)
 
     def steps(

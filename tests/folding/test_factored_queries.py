@@ -19,7 +19,7 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
-from onnxfold.language import projections
+from onnxfold.language import lookups
 from onnxfold.language.lookups import QUERIES_ELSEWHERE
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import silent
@@ -94,7 +94,7 @@ def test_keys_and_values_that_no_cache_holds_leave_queries_as_they_are() -> None
 
 
 def test_bases_that_would_take_too_much_memory_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projections, "_MOST_NUMBERS", LAYERS * WIDTH**2 - 1)
+    monkeypatch.setattr(lookups, "_MOST_NUMBERS", LAYERS * WIDTH**2 - 1)
     view = load(genai_decoder("packed", layers=LAYERS))
     NORMALIZE(view)
     assert not GraphForm(queries=True).seams()(view).modified

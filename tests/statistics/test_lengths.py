@@ -66,9 +66,7 @@ def test_a_refit_sees_the_others_beside_long_positions(network: GraphView) -> No
     plan = FoldPlan((group,), (select_partition(np.arange(11), 12),))
     lost = {}
     for continues_text in (False, True):
-        seen = observe(
-            network, (group,), [{"x": x}], Observing(FitRules(by_length=continues_text, alone=continues_text))
-        )
+        seen = observe(network, (group,), [{"x": x}], Observing(FitRules(by_length=continues_text)))
         folded = network.copy()
         FoldChannels(plan, ())(folded)
         RepairLeastSquares(network, plan, seen)(folded)

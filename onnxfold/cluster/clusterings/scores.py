@@ -81,7 +81,7 @@ _MOST = 30.0
 
 def wanda_scores(moments: Sequence[ConsumerMoments]) -> Scores:
     """Return a score per channel, shape (n_units,), from moments that hold places."""
-    parts = [(p.absolute * p.root_mean_square).sum(axis=1) for p in _places(moments)]
+    parts = [(p.absolute * np.sqrt(p.variance + p.mean**2)).sum(axis=1) for p in _places(moments)]
     scores: Scores = np.sum(parts, axis=0)
     return scores
 

@@ -8,6 +8,7 @@ number with the lowest sum is taken.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -19,12 +20,13 @@ from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.probes.influence import effects, influences
+from onnxfold.folding.probes.trials import Change, run_trials
 from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
-from onnxfold.graph.tensors import Matrix, is_float
+from onnxfold.graph.tensors import Array, Matrix, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_outputs, layers_left, renumber_caches
 from onnxfold.inputs.tokens.interface import Purpose, token_interface
 from onnxfold.language.lookups import SUM_AND_NORM
@@ -32,7 +34,9 @@ from onnxfold.language.residual_branches import ResidualBlock, ResidualBranch, r
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches
 from onnxfold.passes.normalize.pipelines import clean_up
+from onnxfold.progress import Progress, silent
 from onnxfold.report import DroppedBlock
+from onnxfold.statistics.activations import Activations, Batches
 
 
 @dataclass(frozen=True)
@@ -292,3 +296,68 @@ def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str
     except NothingToFoldError:  # what was dropped is enough
         return 0.0
     return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
+
+
+#: What the progress callback is told.
+INFLUENCE, EFFECT = "measure blocks", "probe blocks"
+_PICTURES = 4
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def influences(
+    view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches, progress: Progress = silent
+) -> Matrix:
+    """Return the influence of every block, shape (n_blocks,)."""
+    firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
+    lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
+    walk, before, result = Activations(view, inputs), dict[int, Sequence[Array]](), np.zeros(len(blocks))
+    looked_at = {key: (branch.stream, branch.result) for key, (_, branch) in (firsts | lasts).items()}
+    for node in walk.walk(looked_at, partial(progress, INFLUENCE)):
+        if node_key(node) in firsts:
+            i, branch = firsts[node_key(node)]
+            before[i] = walk.values[branch.stream]
+        if node_key(node) in lasts:
+            i, branch = lasts[node_key(node)]
+            results = [
+                x + f + _bias(view, node)
+                for x, f in zip(walk.values[branch.stream], walk.values[branch.result], strict=True)
+            ]
+            cosines = []
+            for x, y in zip(map(_vectors, before.pop(i)), map(_vectors, results), strict=True):
+                norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+                cosines.append((x * y).sum(axis=1) / np.maximum(norms, _TINY))
+            result[i] = 1.0 - float(np.concatenate(cosines).mean())
+        walk.run(node)
+    return result
+
+
+def effects(
+    view: GraphView,
+    blocks: Sequence[ResidualBlock],
+    batch: dict[str, Array],
+    tokens: TokenAnswers | None = None,
+    progress: Progress = silent,
+) -> Matrix:
+    """Return the loss of the answers without each block, shape (n_blocks,)."""
+    nodes = {node_key(node): node for node in view.nodes}
+    changes = {
+        # A branch that adds nothing to its stream, not even the norm's bias.
+        branch.join: [Change(i, branch.result, partial(np.full_like, fill_value=0 - _bias(view, nodes[branch.join])))]
+        for i, block in enumerate(blocks)
+        for branch in block.branches
+    }
+    outcomes = run_trials(view, batch, changes, partial(progress, EFFECT), tokens=tokens)
+    return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
+
+
+def _bias(view: GraphView, join: NodeProto) -> Array:
+    """Return the bias that a norm adds to the branch, 0 for others."""
+    place = SUM_AND_NORM[join.op_type][2] if join.op_type in SUM_AND_NORM else len(join.input)
+    name = join.input[place] if place < len(join.input) else ""
+    return view.weight(name) if view.is_weight(name) else np.zeros((), np.float32)
+
+
+def _vectors(values: Array) -> Matrix:
+    """Return the channels of every token or place, shape (count, channels)."""
+    last = np.moveaxis(values, 1, -1) if values.ndim >= _PICTURES else values
+    return last.reshape(-1, last.shape[-1]).astype(np.float64)

@@ -13,8 +13,7 @@ from onnxfold.folders import takes_folders
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
-from onnxfold.graph.run.trial_run import require_trial_run
+from onnxfold.graph.run.session import fixed_batch, in_batches, require_trial_run, sample_count
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView

@@ -14,7 +14,7 @@ from onnxfold.files.locks import folder_lock
 from onnxfold.files.parts import part_file
 from onnxfold.graph.files.model_files import lazy_files
 from onnxfold.graph.files.weight_file import MARK, data_path, drop_orphans, place_weights
-from onnxfold.graph.tensors import LazyTensor, append_to, bits_per_element, loaded, proto_of, to_proto
+from onnxfold.graph.tensors import LazyTensor, append_array, bits_per_element, loaded, proto_of, to_proto
 from onnxfold.graph.view import GraphView
 
 #: Protobuf cannot hold more in one message.
@@ -114,7 +114,7 @@ def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int
         elif bits_per_element((values := loaded(weight)).dtype) < 8:
             data.write(to_proto(name, values).raw_data)
         else:
-            append_to(values, data)
+            append_array(values, data)
         written[name] = (offset, data.tell() - offset)
     data.write(MARK)
     return written

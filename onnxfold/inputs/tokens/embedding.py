@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, NodeProto
+from onnx import NodeProto
 
-from onnxfold.graph.nodes import attr_int, subgraphs
+from onnxfold.graph.nodes import all_nodes, attr_int
 from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
@@ -41,7 +41,7 @@ class LookUp:
 
 def look_up(view: GraphView, ids: str) -> LookUp:
     """Return the limits of the tables in which a model looks up its ids and positions."""
-    nodes = list(_all_nodes(view.graph))
+    nodes = list(all_nodes(view.graph.node))
     same = {ids} - {""}  # tensors that hold the ids
     for node in nodes:  # in topological order
         if node.op_type in _HAND_ON and node.input and node.input[0] in same:
@@ -63,13 +63,6 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
     is_alone = any(_turns_one(view, node) for node in nodes)
     return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None), is_alone)
-
-
-def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for body in subgraphs(node):
-            yield from _all_nodes(body)
 
 
 def _index(node: NodeProto) -> str:

@@ -285,7 +285,7 @@ def test_an_isolated_repair_sees_its_group_as_if_nothing_else_was_folded() -> No
             view,
             groups,
             [random_input(model, 1, batch=64)],
-            Observing(FitRules(by_length=continues_text, alone=continues_text)),
+            Observing(FitRules(by_length=continues_text)),
         )
         chosen = tuple(groups[i] for i in which)
         plan = FoldPlan(chosen, tuple(select_partition(np.arange(0, group.size, 2), group.size) for group in chosen))
