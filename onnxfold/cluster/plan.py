@@ -47,10 +47,6 @@ class FoldPlan:
                 folds.setdefault(axis, []).append((group, partition))
         return folds
 
-    def partition_of(self, group: FoldGroup) -> ChannelPartition | None:
-        """Return the partition of a group, None for one that keeps its width."""
-        return next((partition for folded, partition in self if folded is group), None)
-
     @cached_property
     def _dropped_positions(self) -> dict[Axis, Positions]:
         """Positions that vanish, per axis of any tensor."""

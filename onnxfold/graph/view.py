@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 
 import numpy as np
@@ -205,6 +206,18 @@ class GraphView:
         """Assume dimensions of graph inputs, in place of what was assumed before."""
         self._input_shapes = dict(input_shapes)
         self._types = {}
+
+    @contextmanager
+    def without_assumptions(self) -> Iterator[None]:
+        """Forget for a while what is assumed of the inputs: it is a user's, for the analysis, and not the model's."""
+        assumed = self._input_shapes
+        if assumed:
+            self.assume({})
+        try:
+            yield
+        finally:
+            if assumed:
+                self.assume(assumed)
 
     def fix_input_shapes(self, shapes: Mapping[str, Sequence[int | None]]) -> None:
         """Write dimensions of graph inputs into the model; None leaves one as it is. Nothing is assumed any more."""

@@ -8,7 +8,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_int, attribute, node_key, rewritten, with_input
 from onnxfold.graph.patterns import Match, Mismatch, Op, dims
-from onnxfold.graph.shapes.foreign_types import summands
+from onnxfold.graph.shapes.foreign_types import symbols_of, with_sums
 from onnxfold.graph.shapes.shape_inference import UNNAMED, symbolic_types
 from onnxfold.graph.tensors import Shape, TensorType
 from onnxfold.graph.view import GraphView
@@ -33,13 +33,8 @@ class LearnShapes(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Infer shapes with three choices of numbers; nothing is done where no dimension is open."""
-        assumed = view.input_shapes
-        view.assume({})
-        try:
+        with view.without_assumptions():
             return PassResult(_learn(view))
-        finally:
-            if assumed:
-                view.assume(assumed)
 
 
 def _learn(view: GraphView) -> bool:
@@ -94,13 +89,10 @@ def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
 
 
 def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
-    """Return a size for every symbol; one that is called the sum of others, or the total, has the size of the sum."""
+    """Return a size for every symbol."""
     choices = [(_OF_IMAGES if of_image else _SIZES)[run] for of_image in names.values()]
     sizes = {name: choice[i % len(choice)] for i, (name, choice) in enumerate(zip(names, choices, strict=True))}
-    for name in names:
-        if parts := summands(name, names):
-            sizes[name] = sum(sizes[part] for part in parts)
-    return sizes
+    return with_sums(sizes)
 
 
 def _common_type(
@@ -120,7 +112,7 @@ def _common_type(
             symbols.append(symbol)
             continue
         same = sizes[0] if len(set(sizes)) == 1 else None
-        names = [name for name in runs[0] if all(run[name] == size for run, size in zip(runs, sizes, strict=True))]
+        names = symbols_of(sizes, runs)
         # Lengths that are equal at all sizes are equal, unless some input has a length that nobody named.
         symbol = names[0] if names else "" if anonymous else "_".join(["length", *map(str, sizes)])
         shape.append(same)
@@ -141,28 +133,25 @@ class FreezeReshapes(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rewire every such Reshape."""
-        if view.input_shapes:
-            # The dimensions in view are the user's assumption for the analysis, not the model's.
-            assumed = view.input_shapes
-            view.assume({})
-            try:
-                return self.run(view)
-            finally:
-                view.assume(assumed)
-        frozen: dict[str, NodeProto] = {}
-        known: dict[str, TensorType] = {}
-        for node in view.nodes:
-            if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
-                continue
-            target = _target_of_sizes(view, node) if view.is_weight(node.input[1]) else _target(view, node)
-            if target is not None:
-                shape = view.add_weight(f"{node.output[0]}_shape", np.array(target, np.int64))
-                frozen[node_key(node)] = rewritten(with_input(node, 1, shape), without=["allowzero"])
-                result = node.output[0]
-                if any(view.symbols(result)):  # which would be lost with the computation
-                    known[result] = view.elem_type(result), view.shape(result) or (), view.symbols(result)
-        view.learn(known)
-        return PassResult(view.substitute(frozen))
+        with view.without_assumptions():
+            return PassResult(_freeze(view))
+
+
+def _freeze(view: GraphView) -> bool:
+    frozen: dict[str, NodeProto] = {}
+    known: dict[str, TensorType] = {}
+    for node in view.nodes:
+        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
+            continue
+        target = _target_of_sizes(view, node) if view.is_weight(node.input[1]) else _target(view, node)
+        if target is not None:
+            shape = view.add_weight(f"{node.output[0]}_shape", np.array(target, np.int64))
+            frozen[node_key(node)] = rewritten(with_input(node, 1, shape), without=["allowzero"])
+            result = node.output[0]
+            if any(view.symbols(result)):  # which would be lost with the computation
+                known[result] = view.elem_type(result), view.shape(result) or (), view.symbols(result)
+    view.learn(known)
+    return view.substitute(frozen)
 
 
 def _target(view: GraphView, node: NodeProto) -> list[int] | None:

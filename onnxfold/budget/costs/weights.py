@@ -1,16 +1,16 @@
 """The cost model of weights, and the shapes, nodes and graphs that all cost models count."""
 
 from collections.abc import Mapping
+from math import prod
 
-import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto
+from onnx import NodeProto
 
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
 from onnxfold.graph.files.well_formed import inline_calls
-from onnxfold.graph.nodes import captured_names, dequantized_tensors, node_key, scales, subgraphs
+from onnxfold.graph.nodes import all_nodes, captured_names, dequantized_tensors, node_key, scales, subgraphs
 from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
@@ -132,29 +132,14 @@ def count_parameters(view: GraphView) -> int:
     counted once. Integers behind a DequantizeLinear count as the floats that they stand for, their scales do not:
     quantised, a model has as many weights as before.
     """
-    needed, total = set(view.output_names), 0
-    for node in used_nodes(view):
-        needed.update((*node.input, *captured_names(node)))
-        total += _constant_size(node)
-        total += sum(_graph_parameters(body) for body in subgraphs(node))
-    for function in view.model.functions:
-        total += sum(_constant_size(node) for node in function.node)
-    return total + sum(view.weight_size(n) for n in weight_names(view) if n in needed)
-
-
-def _graph_parameters(graph: GraphProto) -> int:
-    integers, no_weights = dequantized_tensors(graph.node), scales(graph.node)
-    counted = (
-        t for t in graph.initializer
-        if t.name in integers or (is_float(t.data_type) and t.name not in no_weights)
-    )  # fmt: skip
-    total = sum(int(np.prod(t.dims, dtype=np.int64)) for t in counted)
-    for node in graph.node:
-        total += _constant_size(node) + sum(_graph_parameters(body) for body in subgraphs(node))
+    nodes = used_nodes(view)
+    needed = {*view.output_names, *(name for node in nodes for name in (*node.input, *captured_names(node)))}
+    total = sum(view.weight_size(n) for n in weight_names(view) if n in needed)
+    for node in all_nodes([*nodes, *(node for function in view.model.functions for node in function.node)]):
+        value = constant_value(node)
+        total += value.size if value is not None and is_float(type_of(value)) else 0
+        for body in subgraphs(node):
+            integers, no_weights = dequantized_tensors(body.node), scales(body.node)
+            floats = {t.name for t in body.initializer if is_float(t.data_type)} - no_weights
+            total += sum(prod(t.dims) for t in body.initializer if t.name in floats | integers)
     return total
-
-
-def _constant_size(node: NodeProto) -> int:
-    """Return how many floats a Constant holds."""
-    value = constant_value(node)
-    return value.size if value is not None and is_float(type_of(value)) else 0

@@ -135,7 +135,7 @@ def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:
 def _correlations(walk: SideBySide, group: FoldGroup, axis: Axis) -> CorrelationHistogram:
     before, after = walk.reference.values[axis.tensor], walk.folded.values[axis.tensor]
     old = group.tensors[axis]
-    partition = walk.plan.partition_of(group)
+    partition = next((partition for folded, partition in walk.plan if folded is group), None)
     kept = old if partition is None else old[partition.representatives]
     new = np.searchsorted(walk.plan.kept_positions(axis, before[0].shape[axis.axis]), kept)
     return CorrelationHistogram(group.name, _histogram(before, axis.axis, old), _histogram(after, axis.axis, new))

@@ -31,9 +31,22 @@ def summands(name: str, names: Iterable[str]) -> list[str]:
     return parts if len(parts) > 1 and all(part in known for part in parts) else []
 
 
-#: The size of the i-th symbol in both runs, and its step. The first ones are large enough for windows, and even; the
-#: others are for batches of what is large by itself.
-_SIZES = ((24, 8, 40, 16), (2, 1, 4, 3))
+def with_sums(sizes: dict[str, int]) -> dict[str, int]:
+    """Return sizes of symbols; one that is called the sum of others, or the total, has the size of the sum."""
+    for name in sizes:
+        if parts := summands(name, sizes):
+            sizes[name] = sum(sizes[part] for part in parts)
+    return sizes
+
+
+def symbols_of(sizes: Sequence[int | None], runs: Sequence[Mapping[str, int]]) -> list[str]:
+    """Return the symbols that have these sizes in as many runs."""
+    return [name for name in runs[0] if all(run[name] == size for run, size in zip(runs, sizes, strict=True))]
+
+
+#: The size of the first symbol in both runs, and the step to the next. The first row is large enough for windows, and
+#: even; the other is for batches of what is large by itself.
+_SIZES = (((24, 8), (40, 16)), ((2, 1), (4, 3)))
 #: Arrays larger than this are not made to run a node.
 _MOST_ELEMENTS = 1 << 24
 _OPEN = "onnxfold_open_dimension"
@@ -112,13 +125,15 @@ def _run_types(
 ) -> dict[str, TensorType | None]:
     """Return the types of the results as runs at two sizes show them; known types stay."""
     names = dict.fromkeys(s for kind in kinds.values() for s in _sizes_or_symbols(kind) if isinstance(s, str))
-    choices = (_sizes(names, *steps) for steps in _SIZES)
+    choices = (
+        [with_sums({s: first + step * i for i, s in enumerate(names)}) for first, step in steps] for steps in _SIZES
+    )
     sizes = next((choice for choice in choices if _fits(choice, kinds)), None)
     if sizes is None:
         return {}
     runs = []
     for which, seed in ((0, 0), (0, 1), (1, 2)):
-        shapes = {n: _shape(kind, sizes, which) for n, kind in kinds.items()}
+        shapes = {n: _shape(kind, sizes[which]) for n, kind in kinds.items()}
         random = np.random.default_rng(seed)
         feeds = {name: _random_values(kind[0], shapes[name], random) for name, kind in kinds.items()}
         if any(values is None for values in feeds.values()):
@@ -143,25 +158,12 @@ def _run_types(
     return read
 
 
-def _sizes(
-    names: Iterable[str], first: int, first_step: int, second: int, second_step: int
-) -> dict[str, tuple[int, int]]:
-    """Return the size of every symbol in both runs."""
-    known = list(names)
-    sizes = {s: (first + first_step * i, second + second_step * i) for i, s in enumerate(known)}
-    for name in known:
-        parts = [sizes[part] for part in summands(name, known)]
-        if parts:
-            sizes[name] = sum(a for a, _ in parts), sum(b for _, b in parts)
-    return sizes
+def _shape(kind: TensorType, sizes: Mapping[str, int]) -> list[int]:
+    return [d if isinstance(d, int) else sizes[d] for d in _sizes_or_symbols(kind)]
 
 
-def _shape(kind: TensorType, sizes: Mapping[str, tuple[int, int]], which: int) -> list[int]:
-    return [d if isinstance(d, int) else sizes[d][which] for d in _sizes_or_symbols(kind)]
-
-
-def _fits(sizes: Mapping[str, tuple[int, int]], kinds: Mapping[str, TensorType]) -> bool:
-    shapes = (_shape(kind, sizes, 1) for kind in kinds.values())
+def _fits(sizes: Sequence[Mapping[str, int]], kinds: Mapping[str, TensorType]) -> bool:
+    shapes = (_shape(kind, sizes[1]) for kind in kinds.values())
     return all(np.prod(shape, dtype=np.float64) <= _MOST_ELEMENTS for shape in shapes)
 
 
@@ -174,11 +176,11 @@ def _random_values(elem_type: int, shape: Sequence[int], random: np.random.Gener
     return (random.integers(0, 2 if kind == "b" else 4, shape) if kind in "iub" else random.random(shape)).astype(dtype)
 
 
-def _dimension(first: int, again: int, second: int, sizes: Mapping[str, tuple[int, int]]) -> int | str | None:
+def _dimension(first: int, again: int, second: int, sizes: Sequence[Mapping[str, int]]) -> int | str | None:
     """Return the number or the symbol that a dimension is, None where it is neither."""
     if first != again:
         return None
     if first == second:
         return first
-    names = [name for name, pair in sizes.items() if pair == (first, second)]
+    names = symbols_of((first, second), sizes)
     return names[0] if names and names[0] != _OPEN else None
