@@ -16,7 +16,7 @@ INTO_DRAFTS = {
 #: Tells the kernel to forget what a process used, by writing a number to /proc.
 KERNEL = {"edge_bench/measure_script.py"}
 #: Removes weights that nobody reads any more, and what it placed itself; parts of a sweep that are in one file now.
-REMOVES = {"onnxfold/graph/files/weight_file.py", "onnxfold/sweeps/results.py"}
+REMOVES = {"onnxfold/graph/files/save.py", "onnxfold/sweeps/results.py"}
 
 
 def _writes(tree: ast.AST) -> bool:

@@ -13,8 +13,7 @@ import pytest
 import onnxfold
 from onnxfold.errors import ModelLoadError
 from onnxfold.graph.files.load import load
-from onnxfold.graph.files.save import save
-from onnxfold.graph.files.weight_file import MARK
+from onnxfold.graph.files.save import MARK, save
 from testing.models import mlp
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from onnxfold.cli import cli
-from onnxfold.folding import group_candidates
+from onnxfold.folding import one_graph
 from onnxfold.html_report import render_html
 from onnxfold.report import FoldReport
 from onnxfold.statistics.observe import Receiver, observe
@@ -120,8 +120,8 @@ def test_groups_that_are_still_computed_when_the_walk_ends_were_seen(monkeypatch
         time.sleep(0.05)
         return candidates(*args, **options)
 
-    candidates = group_candidates.GroupTasks.candidates
-    monkeypatch.setattr(group_candidates.GroupTasks, "candidates", slow)
+    candidates = one_graph.GroupTasks.candidates
+    monkeypatch.setattr(one_graph.GroupTasks, "candidates", slow)
     report = quick_fold(attention_decoder(layers=2), sparsity=0.2, samples=2, verify=False).report
     assert {cluster for cluster, _ in _used(report)} <= {"elimination", ""}
     assert len([group for group in report.groups if group.folded_width < group.width]) > 1

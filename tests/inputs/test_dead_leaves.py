@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from onnxfold.inputs.images.dead_leaves import dead_leaves
+from onnxfold.inputs.images.synthetic import dead_leaves
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
@@ -47,8 +47,8 @@ def test_dead_leaves_have_colours_of_photographs() -> None:
 def test_the_number_of_pixels_painted_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (7, 3, 80, 65)
     expected = dead_leaves(*shape, seed=4)
-    monkeypatch.setattr("onnxfold.inputs.images.dead_leaves._TOGETHER", 1)
-    monkeypatch.setattr("onnxfold.inputs.images.dead_leaves._SMALL", -1)
+    monkeypatch.setattr("onnxfold.inputs.images.synthetic._TOGETHER", 1)
+    monkeypatch.setattr("onnxfold.inputs.images.synthetic._SMALL", -1)
     np.testing.assert_array_equal(dead_leaves(*shape, seed=4), expected)
 
 
@@ -58,8 +58,8 @@ def test_texture_stands_for_shapes_that_are_too_small_to_paint(
 ) -> None:
     """Neighbours inside a shape differ by more than the noise, in images whose smallest shapes are large."""
     images = dead_leaves(8, 3, side, side, seed=0)
-    monkeypatch.setattr("onnxfold.inputs.images.dead_leaves._TEXTURE", 0.0)
-    monkeypatch.setattr("onnxfold.inputs.images.dead_leaves._SMALL", -1)
+    monkeypatch.setattr("onnxfold.inputs.images.synthetic._TEXTURE", 0.0)
+    monkeypatch.setattr("onnxfold.inputs.images.synthetic._SMALL", -1)
     flat = dead_leaves(8, 3, side, side, seed=0)
     typical, least = (np.median(np.abs(np.diff(x, axis=-1))) for x in (images, flat))
     assert (typical > 1.3 * least) == textured

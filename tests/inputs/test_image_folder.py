@@ -16,10 +16,9 @@ from onnxfold.errors import ConfigError, MemoryLimitError, OptionTypeError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report.command_line import command_line
-from onnxfold.inputs import input_plan
+from onnxfold.inputs import given_samples, input_plan
 from onnxfold.inputs.given_inputs import UserSamples
-from onnxfold.inputs.images import image_folder
-from onnxfold.inputs.images.image_folder import read_images
+from onnxfold.inputs.given_samples import read_images
 from onnxfold.machine import memory
 from testing.inputs import model_inputs
 from testing.models import chain_conv
@@ -180,7 +179,7 @@ def test_sixteen_bits_and_giants_are_not_read(tmp_path: Path, monkeypatch: pytes
 
 
 def test_memory_is_counted_before_it_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_folder, "_centre", None)
+    monkeypatch.setattr(given_samples, "_centre", None)
     with memory.memory_limit(1 << 20), pytest.raises(MemoryLimitError, match="fewer --samples"):
         _read(folder, _info(None, 3, 400, 400))
 
@@ -211,7 +210,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_folder, "find_spec", lambda name: None)
+    monkeypatch.setattr(given_samples, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs Pillow, which is not installed: pip install pillow"):
         _read(folder, _info(None, 3, 6, 8))
 

@@ -282,6 +282,9 @@ def one_line(error: Exception) -> str:
     return text if len(text) < 400 else text[:400] + " ..."
 
 
+# The process of a trial run imports nothing of this package, so that it starts in a fraction of a second. Its limit
+# counts what it allocates (RLIMIT_DATA): address space, of which onnxruntime reserves much more than it uses, would be
+# the wrong thing to count.
 _OUT_OF_MEMORY = 77
 _CHILD = """
 import resource, sys
