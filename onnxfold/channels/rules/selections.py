@@ -161,9 +161,3 @@ def pad(node: NodeContext) -> None:
 def crop(node: NodeContext) -> None:
     """Cut the borders of images; of an early ONNX, which onnxruntime still runs."""
     node.carry([0, 1])
-
-
-@channel_rule("Trilu", since=14, mixes="it cuts a triangle out of this axis and its neighbour")
-def trilu(node: NodeContext) -> None:
-    """Axes in front of the last two pass through."""
-    node.link_all(node.input(0), node.output(), but=[-2, -1])
