@@ -7,18 +7,7 @@ from typing import Any
 import click
 import cloup
 
-from onnxfold.commands.shared import (
-    FIRST,
-    PATH,
-    Decorator,
-    FoldCommand,
-    debug_flag,
-    option,
-    options_for,
-    set_flags,
-    values_of,
-    verbose_flag,
-)
+from onnxfold.commands import shared
 from onnxfold.config import NO_REFINEMENT, OPTIONS
 from onnxfold.config.option import LISTED, MACHINE, OUTPUT, SHARED
 from onnxfold.config.quantities import parse_bytes
@@ -30,15 +19,15 @@ from onnxfold.terminal import say, say_json, say_table
 _SHOWN = 12
 
 
-_MORE: dict[str, Sequence[Decorator]] = {
-    FIRST: [
+_MORE: dict[str, Sequence[shared.Decorator]] = {
+    shared.FIRST: [
         cloup.option(
-            "--out", type=PATH, metavar="DIR", default="sweep", show_default=True,
+            "--out", type=shared.PATH, metavar="DIR", default="sweep", show_default=True,
             help="Folder of the results, where a sweep that was ended goes on.",
         ),
         cloup.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, from 0."),
         cloup.option(
-            "--data", type=PATH, metavar="FILE.npz|DIR",
+            "--data", type=shared.PATH, metavar="FILE.npz|DIR",
             help="Measure agreement on these samples and, with labels 'y', accuracy.",
         ),
         cloup.option(
@@ -51,15 +40,14 @@ _MORE: dict[str, Sequence[Decorator]] = {
         ),
     ],
     OUTPUT: [
-        cloup.option("--parity", is_flag=True, help="Export every model to TFLite, too, and compare the outputs."),
         cloup.option(
             "--resume/--no-resume", default=True, show_default=True, help="Keep results of earlier runs."
         ),
         cloup.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON."),
-        verbose_flag, debug_flag,
+        shared.verbose_flag, shared.debug_flag,
     ],
     MACHINE: [
-        option("threads"),
+        shared.option("threads"),
         cloup.option(
             "--no-latency", is_flag=True, help="Leave out the last phase, which measures latencies one by one."
         ),
@@ -79,9 +67,9 @@ _MORE: dict[str, Sequence[Decorator]] = {
 }  # fmt: skip
 
 
-@cloup.command(cls=FoldCommand)
-@click.argument("models", metavar="[MODEL]...", type=PATH, nargs=-1)
-@options_for("sweep", _MORE)
+@cloup.command(cls=shared.FoldCommand)
+@click.argument("models", metavar="[MODEL]...", type=shared.PATH, nargs=-1)
+@shared.options_for("sweep", _MORE)
 @click.pass_context
 def sweep(
     context: click.Context,
@@ -103,7 +91,7 @@ def sweep(
     from onnxfold.sweeps.page import render_page
     from onnxfold.sweeps.results import SweepFolder, newest
 
-    set_flags(context, options)
+    shared.set_flags(context, options)
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
@@ -135,14 +123,12 @@ def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list
     if folder.path.exists():
         check_outputs([Output(folder.page, "the page"), Output(folder.whole, "the results")], claims_on(models, roles))
         check_own([folder.page], is_page, "a sweep")
-    named = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
-    shared = {n: str(v) if isinstance(v, Path) else v for n, v in named.items() if OPTIONS[n].in_sweep == SHARED}
+    named = {name: value for name, value in shared.values_of(options).items() if value not in (None, (), {})}
+    same = {n: str(v) if isinstance(v, Path) else v for n, v in named.items() if OPTIONS[n].in_sweep == SHARED}
     methods = named.pop("method", ("fold-ls",))
     refinements = named.pop("refine", (NO_REFINEMENT,))
     listed = {name: value for name, value in named.items() if OPTIONS[name].in_sweep == LISTED}
-    request = SweepRequest(
-        models, goals_of(listed), methods, options["seeds"], shared, options["data"], options["parity"], refinements
-    )
+    request = SweepRequest(models, goals_of(listed), methods, options["seeds"], same, options["data"], refinements)
     memory = None if options["max_memory"] is None else parse_bytes(options["max_memory"])
     place = Place(options["jobs"], options["scheduler"], options["retries"], memory)
     with ProgressBar() as tell:

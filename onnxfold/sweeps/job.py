@@ -74,7 +74,6 @@ class Job:
     seed: int  # seed of everything random
     contents: Mapping[str, Content]
     options: Mapping[str, Any] = field(default_factory=dict)  # further fields of FoldConfig
-    parity: bool = False  # whether the folded model is also exported, and compared with the export
     #: What :func:`versions` returned where the job was made.
     versions: Mapping[str, str] = field(default_factory=versions)
 
@@ -84,7 +83,7 @@ class Job:
         return hash_of({
             "contents": {role: content.digest for role, content in self.contents.items()},
             "goal": [self.goal.name, self.goal.value], "method": self.method, "seed": self.seed,
-            "options": dict(self.options), "parity": self.parity,
+            "options": dict(self.options),
         })  # fmt: skip
 
     @cached_property
@@ -144,7 +143,6 @@ class SweepRequest:
     #: Fields of FoldConfig that all folds share; paths of `calibration` and `tokenizer` among them.
     options: Mapping[str, Any] = field(default_factory=dict)
     data: Path | None = None  # labelled samples to measure accuracy and agreement on
-    parity: bool = False  # whether every folded model is also exported and compared with the export
     refinements: tuple[str, ...] = (NO_REFINEMENT,)
 
     def jobs(self) -> list[Job]:
@@ -161,7 +159,7 @@ class SweepRequest:
         contents = {role: content_of(path) for role, path in shared.items()}
         models = {model: content_of(model) for model in dict.fromkeys(self.models)}
         made = [
-            Job(str(model), goal, method, seed, {MODEL: models[model], **contents}, refined, self.parity)
+            Job(str(model), goal, method, seed, {MODEL: models[model], **contents}, refined)
             for model, seed, method, refined, goal in product(
                 models, range(self.seeds), self.methods, self._refined(options), self.goals
             )

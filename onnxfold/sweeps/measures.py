@@ -1,6 +1,5 @@
 """Measured values of a folded model, apart from latency, which is measured where nothing else runs."""
 
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isfinite
@@ -9,8 +8,7 @@ from typing import Any
 
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
-from onnxfold.errors import ExportError, UnsupportedModelError
-from onnxfold.export.api import export_model
+from onnxfold.errors import UnsupportedModelError
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.folders import model_file
 from onnxfold.folding.fold_result import FoldResult
@@ -77,19 +75,7 @@ def data_columns(result: FoldResult, original: Path, data: Path, options: Mappin
     return columns
 
 
-def export_parity(result: FoldResult, seed: int) -> dict[str, Any]:
-    """Export the model to TFLite in float32; return size and largest difference, or why it cannot be, as columns."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            report = export_model(result.model, Path(folder) / "model.tflite", seed=seed)
-        except (ExportError, UnsupportedModelError) as error:
-            return {"export_error": str(error)}
-        return {"export_bytes": report.size_bytes, "export_difference": float(report.parity["max_rel_error"])}
-
-
-def all_measures(
-    result: FoldResult, original: Path, data: Path | None, options: Mapping[str, Any], *, parity: bool, seed: int
-) -> dict[str, Any]:
+def all_measures(result: FoldResult, original: Path, data: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return every column with a measure of a fold."""
     report, before = result.report, load(model_file(original), options.get("input_shapes") or {})
     columns = closeness(report.fidelity)
@@ -101,8 +87,6 @@ def all_measures(
         }  # fmt: skip
     if data is not None:
         columns |= data_columns(result, original, data, options)
-    if parity:
-        columns |= export_parity(result, seed)
     inputs = None if report.inputs is None else f"{report.inputs.samples} samples of {report.inputs.kind}"
     notes = "; ".join(report.notes) or None
     return columns | {

@@ -72,14 +72,14 @@ class SweepFolder:
 
     def add(self, row: Row) -> None:
         """Write the part of a job."""
-        write({self.parts / f"{row.key}.parquet": _parquet([row])})
+        write({self.parts / f"{row.key}.parquet": as_parquet([row])})
 
-    def compact(self, keep: Iterable[Row] | None = None) -> list[Row]:
+    def compact(self) -> list[Row]:
         """Write all rows to one file, then remove the parts; return the rows."""
         parts = self._parts()
-        rows = list(self.rows().values() if keep is None else keep)
-        if parts or keep is not None:
-            write({self.whole: _parquet(rows)})
+        rows = list(self.rows().values())
+        if parts:
+            write({self.whole: as_parquet(rows)})
             for part in parts:
                 part.unlink(missing_ok=True)
         return rows
@@ -114,7 +114,8 @@ def _schema() -> "pyarrow.Schema":
     return pyarrow.schema([(name, types[kind]) for name, kind in COLUMN_TYPES.items()])
 
 
-def _parquet(rows: Sequence[Row]) -> bytes:
+def as_parquet(rows: Sequence[Row]) -> bytes:
+    """Return a file of rows."""
     import pyarrow
     from pyarrow import parquet
 

@@ -79,9 +79,6 @@ class Row:
     estimated_agreement_high: float | None = None
     accuracy_before: float | None = None
     accuracy: float | None = None
-    export_bytes: int | None = None
-    export_difference: float | None = None
-    export_error: str | None = None
     inputs: str | None = None
     warning: str | None = None
     notes: str | None = None
@@ -200,8 +197,6 @@ QUANTITIES: Mapping[str, Quantity] = {
     "estimated_agreement": Quantity("estimated_agreement", "estimated agreement", "fraction", more_is_better=True),
     "relative_error": Quantity("relative_error", "relative error", "number"),
     "sparsity": Quantity("sparsity", "sparsity", "fraction", more_is_better=True),
-    "export_bytes": Quantity("export_bytes", "TFLite file (bytes)", "bytes"),
-    "export_difference": Quantity("export_difference", "difference of the export", "number"),
     "seconds": Quantity("seconds", "seconds of the fold", "number"),
     "seed": Quantity("seed", "seed", "number"),
 }

@@ -86,7 +86,7 @@ def _fold_job(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) 
     from onnxfold.sweeps.measures import all_measures
 
     result = fold_request(paths[MODEL], job.config(paths), run_on=inputs, measures_latency=False)
-    columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options, parity=job.parity, seed=job.seed)
+    columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options)
     is_folder = folder_of(paths[MODEL]) is not None
     name = job.name + ("" if is_folder else ".onnx")
     row = replace(_blank(job), status=DONE, command=_command(job, result, name), file=name, **columns)

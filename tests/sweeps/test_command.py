@@ -11,7 +11,7 @@ import pytest
 from onnxfold import api
 from onnxfold.sweeps import run as run_module
 from onnxfold.sweeps.page import is_page, render_page
-from onnxfold.sweeps.results import SweepFolder
+from onnxfold.sweeps.results import SweepFolder, as_parquet
 from tests.command_line import onnxfold
 from tests.sweeps.rows import row, sweep_rows
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a finished sweep."""
     found = SweepFolder(tmp_path_factory.mktemp("sweep") / "out")
     with found.opened():
-        found.compact(sweep_rows())
+        found.whole.write_bytes(as_parquet(sweep_rows()))
     return found.path
 
 
@@ -117,7 +117,7 @@ def test_every_option_reaches_the_folds(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_module, "run_sweep", run)
     arguments = [
         "sweep", str(MODEL), "--out", str(tmp_path / "out"), "--sparsity", "0.3", "--max-macs", "300K", "--method",
-        "fold-ls, ifm", "--seeds", "2", "--jobs", "3", "--no-resume", "--parity", "--objective",
+        "fold-ls, ifm", "--seeds", "2", "--jobs", "3", "--no-resume", "--objective",
         "weights", "--round-to", "4", "--keep", "fc1", "--input-shapes", "input:1,1,32,32", "--dtype", "int8",
         "--samples", "9", "--allocation", "global", "--inputs", "noise", "--max-memory", "2G",
         "--threads", "2", "--retries", "5",
