@@ -13,15 +13,7 @@ from onnxfold.config import checks
 from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.export.draft import (
-    LEAST_SNR,
-    MOST_CALIBRATION,
-    Arrays,
-    ExportOptions,
-    ExportReport,
-    write_c_array,
-    write_draft,
-)
+from onnxfold.export import draft as drafts
 from onnxfold.export.fusion.local_rewrites import TO_FLOATS
 from onnxfold.export.parity import (
     TOLERANCE,
@@ -56,29 +48,30 @@ DTYPES = ("float32", "float16", "int8")
 TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3}
 
 
-def to_tflite(model: ModelLike, path: str | Path, **options: Unpack[ExportOptions]) -> Path:
+def to_tflite(model: ModelLike, path: str | Path, **options: Unpack[drafts.ExportOptions]) -> Path:
     """Write a model as a .tflite file; the parameters are those of :func:`export_model`."""
     return Path(export_model(model, path, **options).path)
 
 
-def to_c_array(model: ModelLike, path: str | Path, **options: Unpack[ExportOptions]) -> Path:
+def to_c_array(model: ModelLike, path: str | Path, **options: Unpack[drafts.ExportOptions]) -> Path:
     """Write a model as a C array for TensorFlow Lite Micro; the parameters are those of :func:`export_model`."""
     options["output_format"] = "c-array"
     return Path(export_model(model, path, **options).path)
 
 
 @takes_keywords(
-    ExportOptions, output_format="tflite", backend="direct", dtype="float32", input_shapes=None, keep_nchw_inputs=False,
-    calibration=None, data=None, mean=None, std=None, channels="rgb", verify=True, force=False, seed=0,
+    drafts.ExportOptions, output_format="tflite", backend="direct", dtype="float32", input_shapes=None,
+    keep_nchw_inputs=False, calibration=None, data=None, mean=None, std=None, channels="rgb", verify=True, force=False,
+    seed=0,
 )  # fmt: skip
 @blames_broken_files
 def export_model(
     model: ModelLike,
     path: str | Path,
     *,
-    within: Callable[[ExportReport], AbstractContextManager[Any]] = nullcontext,
-    **options: Unpack[ExportOptions],
-) -> ExportReport:
+    within: Callable[[drafts.ExportReport], AbstractContextManager[Any]] = nullcontext,
+    **options: Unpack[drafts.ExportOptions],
+) -> drafts.ExportReport:
     """Export a model and check that the file computes the same.
 
     Parameters
@@ -147,7 +140,7 @@ def export_model(
         ranged, checked = set_apart(view, ranged)
     with part_folder(target) as folder:
         draft = folder / "model.tflite"
-        report, ports = write_draft(view, draft, options, ranged)
+        report, ports = drafts.write_draft(view, draft, options, ranged)
         report.path = str(target)
         report.notes += view.notes + _note_on_sizes(view, free)
         if options["verify"]:
@@ -157,7 +150,7 @@ def export_model(
                 report.notes.append("no output is finite on the synthetic inputs: nothing was compared")
             _judge(parity, dtype, force=options["force"])
         if options["output_format"] == "c-array":
-            write_c_array(draft, folder / "model.h", name=target.stem)
+            drafts.write_c_array(draft, folder / "model.h", name=target.stem)
             draft = folder / "model.h"
         report.seconds = time.perf_counter() - start
         with within(report):
@@ -165,7 +158,7 @@ def export_model(
     return report
 
 
-def _check_options(options: ExportOptions) -> PixelScale | None:
+def _check_options(options: drafts.ExportOptions) -> PixelScale | None:
     """Check the options, write flags and the seed in their own types, and return the scale of pixels."""
     checks.choice("backend", options["backend"], BACKENDS)
     checks.choice("dtype", options["dtype"], DTYPES)
@@ -210,7 +203,9 @@ def _note_on_sizes(view: GraphView, before: Mapping[str, Shape | None]) -> list[
     return [f"sizes that are free in the model are fixed to {sizes}: --input-shapes sets others"] if sizes else []
 
 
-def _check(view: GraphView, draft: Path, ports: Ports, options: ExportOptions, samples: Arrays | None) -> Parity:
+def _check(
+    view: GraphView, draft: Path, ports: Ports, options: drafts.ExportOptions, samples: drafts.Arrays | None
+) -> Parity:
     bounded = probabilities(view)
     if samples is not None:
         batches = user_batches(view, samples, check_samples(view))
@@ -226,12 +221,12 @@ def _check(view: GraphView, draft: Path, ports: Ports, options: ExportOptions, s
 
 def _judge(parity: Parity, dtype: str, *, force: bool = False) -> None:
     if dtype == "int8":
-        if parity.snr_db is not None and not parity.snr_db >= LEAST_SNR and not force:
+        if parity.snr_db is not None and not parity.snr_db >= drafts.LEAST_SNR and not force:
             raise ExportError(
                 f"in int8 '{parity.noisiest}' has a signal-to-noise ratio of {parity.snr_db:.1f} dB on "
-                f"{parity.samples} {parity.inputs} samples, and {LEAST_SNR:g} dB are the least; nothing was written: "
-                "give real samples with --calibration, take --dtype float16 or float32, or write it all the same with "
-                "--force"
+                f"{parity.samples} {parity.inputs} samples, and {drafts.LEAST_SNR:g} dB are the least; nothing was "
+                "written: give real samples with --calibration, take --dtype float16 or float32, or write it all the "
+                "same with --force"
             )
     elif not parity.max_rel_error <= TOLERANCES[dtype]:
         raise ExportError(
@@ -245,9 +240,9 @@ def _is_path(samples: object) -> bool:
     return samples is not None and not isinstance(samples, Mapping)
 
 
-def _arrays(view: GraphView, samples: Given | None, scale: PixelScale | None) -> Arrays | None:
+def _arrays(view: GraphView, samples: Given | None, scale: PixelScale | None) -> drafts.Arrays | None:
     """Return samples of a user in the types of the inputs."""
     if samples is None:
         return None
     interface = token_interface(view)
-    return given_samples(input_infos(view), samples, scale, most=MOST_CALIBRATION, interface=interface).arrays
+    return given_samples(input_infos(view), samples, scale, most=drafts.MOST_CALIBRATION, interface=interface).arrays

@@ -12,15 +12,7 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import NOTHING, FoldConfig, checks
 from onnxfold.config.signatures import takes_options
 from onnxfold.folders import takes_folders
-from onnxfold.folding.open_model import (
-    GraphForm,
-    all_groups,
-    bytes_of,
-    open_scopes,
-    refusals_of_file,
-    share_equal_weights,
-    stored_size,
-)
+from onnxfold.folding import open_model
 from onnxfold.folding.prepare import spare_weights
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.nodes import dequantized_tensors
@@ -126,9 +118,9 @@ class Inspection:
 def measure(model: ModelLike) -> ModelSize:
     """Return parameters, multiply-accumulates (per token where a language model leaves lengths open) and size."""
     view = load(model)
-    size_bytes = bytes_of(model, view)
+    size_bytes = open_model.bytes_of(model, view)
     dequantize_blocks(view)
-    return stored_size(view, size_bytes)
+    return open_model.stored_size(view, size_bytes)
 
 
 class InspectOptions(TypedDict, total=False):
@@ -177,23 +169,23 @@ def inspect_model(
     """
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
     form, view = _form(options), load(model, options["input_shapes"])
-    size_bytes = bytes_of(model, view)
+    size_bytes = open_model.bytes_of(model, view)
     feeds = partial(noise_inputs, samples=1, seed=0, view=view)
     profile = profile_layers(view, feeds, threads=threads) if wanted else None
     form = _with_plain_weights(form, view, model)
-    size = stored_size(view, size_bytes)
+    size = open_model.stored_size(view, size_bytes)
     integers = sum(view.weight_size(name) for name in dequantized_tensors(view.nodes) if view.is_weight(name))
     advice = f"{integers:,} weights are quantised and cannot be merged: inspect the float32 model for its fold groups"
-    shared = share_equal_weights(view)
-    scopes = open_scopes(view, form)
+    shared = open_model.share_equal_weights(view)
+    scopes = open_model.open_scopes(view, form)
     owners = [(scope.analysed, group) for scope in scopes for group in scope.analysis.groups]
     share, held = weight_share([(scope.analysed, scope.analysis.groups) for scope in scopes])
     spare = shared + spare_weights(scopes)
-    refusals = refusals_of_file(scopes)
+    refusals = open_model.refusals_of_file(scopes)
     takes = str(token_interface(view) or "")
     rows = [_row(view, group, weights, size.parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + ([advice] if integers else [])
-    return Inspection(all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
+    return Inspection(open_model.all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
 
 
 @takes_folders
@@ -203,18 +195,18 @@ def fold_groups(model: ModelLike, options: InspectOptions) -> list[FoldGroup]:
     form, view = _form(options), load(model, options["input_shapes"])
     form = _with_plain_weights(form, view, model)
     ShareEqualWeights()(view)
-    return all_groups(open_scopes(view, form))
+    return open_model.all_groups(open_model.open_scopes(view, form))
 
 
-def _form(options: InspectOptions) -> GraphForm:
+def _form(options: InspectOptions) -> open_model.GraphForm:
     """Return the form in which graphs are analysed, but for what depends on the model."""
     request: dict[str, Any] = {**options, "input_shapes": options["input_shapes"] or NOTHING}
     config = FoldConfig(**request)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
-    return GraphForm(ties, tables=True, inside_heads=config.inside_heads)
+    return open_model.GraphForm(ties, tables=True, inside_heads=config.inside_heads)
 
 
-def _with_plain_weights(form: GraphForm, view: GraphView, model: ModelLike) -> GraphForm:
+def _with_plain_weights(form: open_model.GraphForm, view: GraphView, model: ModelLike) -> open_model.GraphForm:
     """Put plain weights in the place of those of few bits; return the form with what depends on the model."""
     return replace(form, queries=not dequantize_blocks(view), rare=rare_words(model))
 

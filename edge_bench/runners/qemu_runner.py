@@ -20,17 +20,8 @@ from typing import Any
 import numpy as np
 
 from onnxfold.budget.devices import DeviceProfile
+from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.boards.dut import TOLERANCE, answers, load_input
-from onnxfold.edge_bench.boards.qemu import (
-    EMULATOR,
-    INSTRUCTIONS_PER_TICK,
-    DoesNotFitError,
-    build,
-    emulate_firmware,
-    missing_tools,
-    project_of,
-    version_of,
-)
 from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
@@ -55,7 +46,7 @@ class QemuRunner:
 
     def missing(self) -> str:
         """Return the missing programs or packages."""
-        return missing_tools()
+        return qemu.missing_tools()
 
     def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row."""
@@ -64,22 +55,22 @@ class QemuRunner:
         try:
             with tempfile.TemporaryDirectory(dir=job.work, prefix="qemu-") as folder:
                 return [BenchResult(**row, **self._measure(job, Path(folder), limits))]
-        except DoesNotFitError as error:
+        except qemu.DoesNotFitError as error:
             return [BenchResult(**row, **_does_not_fit(error, limits))]
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
 
     def _measure(self, job: BenchJob, folder: Path, limits: Mapping[str, int]) -> dict[str, Any]:
         """Return the fields of a row."""
-        project = project_of(job, folder / "firmware", memory_ld(limits["FLASH"], limits["RAM"]))
-        firmware = build(Path(project.path))
-        with emulate_firmware(firmware.elf) as dut:
+        project = qemu.project_of(job, folder / "firmware", memory_ld(limits["FLASH"], limits["RAM"]))
+        firmware = qemu.build(Path(project.path))
+        with qemu.emulate_firmware(firmware.elf) as dut:
             replies = answers(dut, job, dut.signature(), self.timeout_s)
             again = [dut.infer(1, 0, self.timeout_s).ticks or 0 for _ in range(2)]
             memory = dut.memory()
         error = replies.error(job)
         reason = deviation(error, TOLERANCE)
-        counts = [(i.ticks or 0) * INSTRUCTIONS_PER_TICK for i in replies.inferences]
+        counts = [(i.ticks or 0) * qemu.INSTRUCTIONS_PER_TICK for i in replies.inferences]
         stack = memory.get("stack", 0)
         return {
             "status": "failed" if reason else "ok",
@@ -94,7 +85,10 @@ class QemuRunner:
             "memory": "ELF sections of bare-metal firmware; RAM with the stack's high-water mark in emulation",
             "max_relative_error": error,
             "compared_inputs": len(replies.outputs),
-            "basis": f"instructions counted by {version_of(EMULATOR)}, -icount shift=0, to {INSTRUCTIONS_PER_TICK}",
+            "basis": (
+                f"instructions counted by {qemu.version_of(qemu.EMULATOR)}, -icount shift=0, "
+                f"to {qemu.INSTRUCTIONS_PER_TICK}"
+            ),
             "details": {
                 "sections": dict(firmware.sections),
                 "stack_bytes": stack,
@@ -106,7 +100,7 @@ class QemuRunner:
         }
 
 
-def _does_not_fit(error: DoesNotFitError, limits: Mapping[str, int]) -> dict[str, Any]:
+def _does_not_fit(error: qemu.DoesNotFitError, limits: Mapping[str, int]) -> dict[str, Any]:
     needs = {region: limit + error.overflow[region] for region, limit in limits.items() if region in error.overflow}
     parts = [
         f"needs {_bytes_text(need)} of {region.replace('FLASH', 'flash')}, has {_bytes_text(limits[region])}"
@@ -128,7 +122,7 @@ class EstimateRunner:
 
     def missing(self) -> str:
         """Return the missing requirement of counting instructions."""
-        return missing_tools()
+        return qemu.missing_tools()
 
     def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row with a range of latencies."""
@@ -157,16 +151,16 @@ def _count(job: BenchJob) -> dict[str, int]:
     with tempfile.TemporaryDirectory(dir=job.work, prefix="count-") as folder:
         # All memory of the emulated board: models that fit no real one are counted, too.
         memory = memory_ld(_BOARD_BYTES, _BOARD_BYTES, weights_bytes=_WEIGHTS_BYTES)
-        project = project_of(job, Path(folder) / "firmware", memory)
-        firmware = build(Path(project.path), defines="-DMODEL_OP_TICKS")
-        with emulate_firmware(firmware.elf) as dut:
+        project = qemu.project_of(job, Path(folder) / "firmware", memory)
+        firmware = qemu.build(Path(project.path), defines="-DMODEL_OP_TICKS")
+        with qemu.emulate_firmware(firmware.elf) as dut:
             load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
             total = dut.infer(1, 0, _COUNT_S).ticks or 0
             ticks_of: Counter[str] = Counter()
             for operator, ticks in dut.operators():
                 ticks_of[operator] += ticks
-    counts = {operator: ticks * INSTRUCTIONS_PER_TICK for operator, ticks in ticks_of.items()}
-    return {**counts, "other": max(0, total * INSTRUCTIONS_PER_TICK - sum(counts.values()))}
+    counts = {operator: ticks * qemu.INSTRUCTIONS_PER_TICK for operator, ticks in ticks_of.items()}
+    return {**counts, "other": max(0, total * qemu.INSTRUCTIONS_PER_TICK - sum(counts.values()))}
 
 
 def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) -> dict[str, Any]:

@@ -25,17 +25,9 @@ from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.layers import linear_weights
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import UnsupportedModelError, VerificationError
+from onnxfold.graph import nodes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import PROTOBUF_LIMIT, to_model, weight_bytes
-from onnxfold.graph.nodes import (
-    DEFAULT_DOMAINS,
-    attr_float,
-    attr_int,
-    captured_names,
-    dequantized_tensors,
-    is_quantized,
-    node_key,
-)
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pipeline
@@ -145,13 +137,13 @@ def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
     groups, a Gemm whose bias is no vector), and a Gemm with factors, which onnxruntime's integer kernel ignores.
     """
     if node.op_type == "ConvTranspose":
-        return attr_int(node, "group", 1) > 1
+        return nodes.attr_int(node, "group", 1) > 1
     if node.op_type != "Gemm":
-        return node.domain not in DEFAULT_DOMAINS
-    if attr_float(node, "alpha", 1.0) != 1.0 or attr_float(node, "beta", 1.0) != 1.0:
+        return node.domain not in nodes.DEFAULT_DOMAINS
+    if nodes.attr_float(node, "alpha", 1.0) != 1.0 or nodes.attr_float(node, "beta", 1.0) != 1.0:
         return True
     bias = node.input[2] if len(node.input) > 2 else ""
-    vector = shapes.get(node.input[1], [0, 0])[0 if attr_int(node, "transB", 0) else 1]
+    vector = shapes.get(node.input[1], [0, 0])[0 if nodes.attr_int(node, "transB", 0) else 1]
     return bool(bias) and list(shapes.get(bias, ())) != [vector]
 
 
@@ -236,10 +228,10 @@ def _share_matrices(view: GraphView) -> None:
 
 def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> None:
     """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read."""
-    done = next((node for node in (*(block.node for block in blocks), *view.nodes) if is_quantized(node)), None)
+    done = next((node for node in (*(block.node for block in blocks), *view.nodes) if nodes.is_quantized(node)), None)
     if done is not None:
         raise UnsupportedModelError(
-            f"dtype='int8': the model is quantised already, see {done.op_type} '{done.name or node_key(done)}': "
+            f"dtype='int8': the model is quantised already, see {done.op_type} '{done.name or nodes.node_key(done)}': "
             "give the float32 model"
         )
     weights = linear_weights(view)
@@ -307,7 +299,7 @@ def quantize_int8(
     made.drop_inferable_infos()
     made.notes = list(view.notes)
     made.assume(dict(view.input_shapes))
-    stored = sum(made.weight_size(name) for name in dequantized_tensors(made.nodes) if made.is_weight(name))
+    stored = sum(made.weight_size(name) for name in nodes.dequantized_tensors(made.nodes) if made.is_weight(name))
     left = count_parameters(made) - stored
     if left > _NOTED * (stored + left):
         notes += (f"{left:,} of {stored + left:,} weights stay in float32: {_readers_of_floats(made)}",)
@@ -332,13 +324,13 @@ def _name_nodes(view: GraphView) -> None:
         named = NodeProto()
         named.CopyFrom(node)
         named.name = next(name for name in fresh if name not in names)
-        replaced[node_key(node)] = named
+        replaced[nodes.node_key(node)] = named
     view.substitute(replaced)
 
 
 def _free_names(view: GraphView) -> None:
     """Rename weights whose names the quantiser will give to the tensors that it adds."""
-    inside = {name for node in view.nodes for name in captured_names(node)}
+    inside = {name for node in view.nodes for name in nodes.captured_names(node)}
     tensors = {*view.weights, *view.input_names, *(name for node in view.nodes for name in node.output)}
     fresh: dict[str, str] = {}
     for name in view.weights:

@@ -6,25 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from onnxfold.report.closeness import (
-    SCHEMA,
-    AgreementEstimate,
-    FidelityReport,
-    LabelFlips,
-    MergeRecord,
-    Verdict,
-    finite,
-    warning_below,
-)
-from onnxfold.report.records import (
-    Diagnostics,
-    DroppedBlock,
-    LatencyRecord,
-    MergeMap,
-    ModelSize,
-    NetworkNode,
-    RefinementRecord,
-)
+from onnxfold.report import closeness, records
 
 
 class RefusalKind(StrEnum):
@@ -129,7 +111,7 @@ class AccuracyRecord:
     drop: float  # what was lost, in points
     interval: tuple[float, float]  # its 95 % confidence interval, in points; both models answered the same samples
     most_drop: float  # the requested limit, in points
-    flips: LabelFlips | None = None  # answers that became wrong and right
+    flips: closeness.LabelFlips | None = None  # answers that became wrong and right
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -147,8 +129,8 @@ class FoldOutline:
     method: str
     allocation: str
     requested: str
-    before: ModelSize
-    after: ModelSize
+    before: records.ModelSize
+    after: records.ModelSize
     groups: list[GroupRecord]
     refusals: list[Refusal]
     passes: list[PassRecord] = field(default_factory=list)
@@ -162,11 +144,11 @@ class FoldMeasures(FoldOutline):
     repair: str = ""
     inputs: InputRecord | None = None
     quantization: QuantizationRecord | None = None
-    fidelity: FidelityReport | None = None
+    fidelity: closeness.FidelityReport | None = None
     accuracy: AccuracyRecord | None = None
-    estimate: AgreementEstimate | None = None
+    estimate: closeness.AgreementEstimate | None = None
     not_estimated: str = ""
-    fidelity_on_samples: FidelityReport | None = None
+    fidelity_on_samples: closeness.FidelityReport | None = None
 
 
 @dataclass
@@ -179,8 +161,8 @@ class FoldRun(FoldMeasures):
     version: str = ""
     model: str = ""
     versions: dict[str, str] = field(default_factory=dict)
-    diagnostics: Diagnostics | None = None
-    latency: LatencyRecord | None = None
+    diagnostics: records.Diagnostics | None = None
+    latency: records.LatencyRecord | None = None
     latency_table: dict[str, Any] | None = None
 
 
@@ -191,13 +173,13 @@ class FoldReport(FoldRun):
     Sparsity is the fraction of the input file's weights that the folded model no longer has, before it is quantised.
     """
 
-    merge_map: list[MergeMap] = field(default_factory=list)
-    dropped: list[DroppedBlock] = field(default_factory=list)
-    merged: MergeRecord | None = None
-    refinement: RefinementRecord | None = None
+    merge_map: list[records.MergeMap] = field(default_factory=list)
+    dropped: list[records.DroppedBlock] = field(default_factory=list)
+    merged: closeness.MergeRecord | None = None
+    refinement: records.RefinementRecord | None = None
     model_sha256: str = ""
-    network: list[NetworkNode] = field(default_factory=list)
-    verdict: Verdict | None = None
+    network: list[records.NetworkNode] = field(default_factory=list)
+    verdict: closeness.Verdict | None = None
     #: A PNG file of some of the images that the network was run on, for pages; no part of the JSON report.
     picture: bytes = field(default=b"", repr=False)
 
@@ -214,10 +196,10 @@ class FoldReport(FoldRun):
         """
         has_data = self.inputs is not None and self.inputs.are_data
         if self.estimate is not None:
-            return warning_below(self.estimate.agreement, "estimated agreement", has_data=has_data)
+            return closeness.warning_below(self.estimate.agreement, "estimated agreement", has_data=has_data)
         outputs = [] if self.fidelity is None else self.fidelity.outputs
         lowest = min((o.top1_agreement for o in outputs if o.top1_agreement is not None), default=1.0)
-        return warning_below(lowest, "agreement on generated inputs", has_data=has_data)
+        return closeness.warning_below(lowest, "agreement on generated inputs", has_data=has_data)
 
     @property
     def estimate_line(self) -> str:
@@ -230,11 +212,11 @@ class FoldReport(FoldRun):
         """Return plain values."""
         values = asdict(self)
         del values["picture"]
-        return {"schema": SCHEMA, "sparsity": self.sparsity, "warning": self.warning, **values}
+        return {"schema": closeness.SCHEMA, "sparsity": self.sparsity, "warning": self.warning, **values}
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
-        return json.dumps(finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
+        return json.dumps(closeness.finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
 
     @property
     def fallbacks(self) -> list[str]:

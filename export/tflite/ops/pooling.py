@@ -11,16 +11,7 @@ import numpy as np
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value, schema
 from onnxfold.export.tflite.layout import ChannelsLast, channels_last
-from onnxfold.export.tflite.ops.layers import (
-    TFLiteWindow,
-    as_image,
-    from_image,
-    image_window,
-    mirror,
-    pad,
-    padding,
-    window,
-)
+from onnxfold.export.tflite.ops import layers
 from onnxfold.graph.tensors import Array
 
 #: What pads maxima where nothing else does; in int8 it takes a step of its own.
@@ -43,7 +34,7 @@ def max_pool(op: Op) -> None:
     if op.has_output(1):
         op.refuse("TFLite's pools do not return indices")
     layout = channels_last(len(op.shape()))
-    win = window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
+    win = layers.window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
     x = op.graph.cast(op.read(0, layout), "FLOAT32")
     if op.element_type() not in ("FLOAT32", "INT8", "UINT8"):
         op.refuse(f"TFLite has no maximum pool of {op.element_type()}")
@@ -52,22 +43,24 @@ def max_pool(op: Op) -> None:
     elif len(win.size) == 3:
         y = _in_three_dimensions(op, x, win)
     else:
-        y = from_image(op, _pool(op, "MAX_POOL_2D", as_image(op, x), image_window(win), _LOWEST), len(op.shape()))
+        y = layers.from_image(
+            op, _pool(op, "MAX_POOL_2D", layers.as_image(op, x), layers.image_window(win), _LOWEST), len(op.shape())
+        )
     op.write(op.graph.cast(y, op.result_type()), layout)
 
 
-def _pool(op: Op, code: str, x: Value, win: TFLiteWindow, fill: float) -> Value:
+def _pool(op: Op, code: str, x: Value, win: layers.TFLiteWindow, fill: float) -> Value:
     if fill == _LOWEST and not win.is_valid() and not win.is_same(x.shape[1:-1]) and _may_mirror(x, win):
-        x, kind = mirror(op, x, ((0, 0), *win.padded(), (0, 0)), "SYMMETRIC"), int(schema().Padding.VALID)
+        x, kind = layers.mirror(op, x, ((0, 0), *win.padded(), (0, 0)), "SYMMETRIC"), int(schema().Padding.VALID)
     else:
-        x, kind = padding(op, x, win) if win.is_same(x.shape[1:-1]) else padding(op, x, win, fill)
+        x, kind = layers.padding(op, x, win) if win.is_same(x.shape[1:-1]) else layers.padding(op, x, win, fill)
     return op.graph.op(
         code, [x], (x.shape[0], *win.output, x.shape[-1]), padding=kind, strideH=win.stride[0], strideW=win.stride[1],
         filterHeight=win.size[0], filterWidth=win.size[1],
     )  # fmt: skip
 
 
-def _may_mirror(x: Value, win: TFLiteWindow) -> bool:
+def _may_mirror(x: Value, win: layers.TFLiteWindow) -> bool:
     """Whether every window that reads mirrored values reads what they mirror, too, so that maxima do not change."""
     return len(x.shape) <= _MOST_MIRRORED and all(
         2 * max(pads) <= size and max(pads) <= int(n)
@@ -75,11 +68,11 @@ def _may_mirror(x: Value, win: TFLiteWindow) -> bool:
     )
 
 
-def _in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
+def _in_three_dimensions(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
     """Pool (H, W), then D: a maximum over a box is one of maxima."""
     n, d, h, w, c = x.shape
-    flat = TFLiteWindow(win.size[1:], win.stride[1:], win.dilation[1:], win.pads[1:], win.output[1:])
-    deep = TFLiteWindow(
+    flat = layers.TFLiteWindow(win.size[1:], win.stride[1:], win.dilation[1:], win.pads[1:], win.output[1:])
+    deep = layers.TFLiteWindow(
         (win.size[0], 1), (win.stride[0], 1), (1, 1), (win.pads[0], (0, 0)), (win.output[0], math.prod(flat.output))
     )
     y = op.graph.reshape(x, (type(n)(int(n) * int(d)), h, w, c))
@@ -89,17 +82,17 @@ def _in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
     return op.graph.reshape(y, (n, *win.output, c))
 
 
-def _max_of_slices(op: Op, x: Value, win: TFLiteWindow) -> Value:
+def _max_of_slices(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
     """Return the maximum over the taps of a dilated window, each a strided slice of the padded input."""
     if not win.is_valid():
-        x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
+        x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
     begins = (
         [t * d for t, d in zip(tap, win.dilation, strict=True)] for tap in itertools.product(*map(range, win.size))
     )
     return reduce(partial(op.graph.binary, "MAXIMUM"), (_slice(op, x, begin, win) for begin in begins))
 
 
-def _slice(op: Op, x: Value, begin: list[int], win: TFLiteWindow) -> Value:
+def _slice(op: Op, x: Value, begin: list[int], win: layers.TFLiteWindow) -> Value:
     end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, win.output, win.stride, strict=True)]
     rank = len(x.shape)
     whole = 1 | 1 << (rank - 1)
@@ -120,7 +113,7 @@ def average_pool(op: Op) -> None:
     """
     rank = len(op.shape())
     layout = channels_last(rank)
-    win = window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
+    win = layers.window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
     x = op.read(0, layout)
     counts = _counts(op, win)
     if rank == 5:
@@ -129,11 +122,11 @@ def average_pool(op: Op) -> None:
     else:
         if rank == 3:
             counts = counts[None]
-        y = from_image(op, _average(op, as_image(op, x), image_window(win), counts), rank)
+        y = layers.from_image(op, _average(op, layers.as_image(op, x), layers.image_window(win), counts), rank)
     op.write(y, layout)
 
 
-def _counts(op: Op, win: TFLiteWindow) -> Array:
+def _counts(op: Op, win: layers.TFLiteWindow) -> Array:
     """Return, per output position, the number of positions that ONNX divides by."""
     include = bool(op.integer("count_include_pad", 0))
     explicit = op.integers("pads", [0] * 2 * len(win.size))
@@ -145,7 +138,7 @@ def _counts(op: Op, win: TFLiteWindow) -> Array:
     return _taps_within(win, limits)
 
 
-def _taps_within(win: TFLiteWindow, limits: Sequence[tuple[int, int]]) -> Array:
+def _taps_within(win: layers.TFLiteWindow, limits: Sequence[tuple[int, int]]) -> Array:
     """Return how many taps of every window lie between limits of the axes."""
     per_axis = []
     for k, s, d, (begin, _), out, (low, high) in zip(
@@ -157,7 +150,7 @@ def _taps_within(win: TFLiteWindow, limits: Sequence[tuple[int, int]]) -> Array:
     return counts
 
 
-def _average(op: Op, x: Value, win: TFLiteWindow, counts: Array) -> Value:
+def _average(op: Op, x: Value, win: layers.TFLiteWindow, counts: Array) -> Value:
     kernel = math.prod(win.size)
     valid_counts = _taps_within(win, [(0, int(n)) for n in x.shape[1:-1]])  # what SAME divides by
     if any(d > 1 for d in win.dilation):
@@ -165,15 +158,15 @@ def _average(op: Op, x: Value, win: TFLiteWindow, counts: Array) -> Value:
     elif win.is_valid() or (win.is_same(x.shape[1:-1]) and np.array_equal(counts, valid_counts)):
         return _pool(op, "AVERAGE_POOL_2D", x, win, 0.0)
     else:
-        x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
+        x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
         y = _pool(op, "AVERAGE_POOL_2D", x, replace(win, pads=((0, 0),) * len(win.size)), 0.0)
     if np.all(counts == kernel):
         return y
     return op.graph.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
 
 
-def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
-    x, kind = padding(op, x, win)
+def _depthwise_mean(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
+    x, kind = layers.padding(op, x, win)
     channels = int(x.shape[-1])
     weights = op.graph.constant(np.full((1, *win.size, channels), 1 / math.prod(win.size), np.float32), "mean_weights")
     bias = op.graph.constant(np.zeros(channels, np.float32), "no_bias")
@@ -183,14 +176,14 @@ def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
     )  # fmt: skip
 
 
-def _sum_in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
+def _sum_in_three_dimensions(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
     """Return the sums over the windows of (N, D, H, W, C): slices added up, along D, then H, then W."""
     if not win.is_valid():
-        x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
+        x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
     for axis in range(3):
         output = tuple(win.output[i] if i <= axis else int(x.shape[1 + i]) for i in range(3))
         stride = tuple(win.stride[i] if i == axis else 1 for i in range(3))
-        step = TFLiteWindow((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
+        step = layers.TFLiteWindow((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
         begins = ([tap * win.dilation[axis] if i == axis else 0 for i in range(3)] for tap in range(win.size[axis]))
         x = reduce(op.graph.add, map(partial(_slice, op, x, win=step), begins))
     return x

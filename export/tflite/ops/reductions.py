@@ -5,22 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from onnxfold.export.tflite import layout as layouts
 from onnxfold.export.tflite.context import Calculator, Op, converter
 from onnxfold.export.tflite.graph import Value, type_of
-from onnxfold.export.tflite.layout import (
-    ELEMENTWISE,
-    ChannelsLast,
-    Dynamic,
-    Follow,
-    LastAxis,
-    LayoutRule,
-    NodeShapes,
-    Reducing,
-    channels_last,
-    layout_with_last,
-    plain,
-    remaining_layout,
-)
 from onnxfold.graph.tensors import Array
 
 
@@ -32,7 +19,7 @@ def _standardise(c: Calculator, x: Value, axes: list[int], epsilon: float) -> tu
     return c.mul(centred, inverse), mean, inverse
 
 
-@converter("BatchNormalization", layouts=ELEMENTWISE)
+@converter("BatchNormalization", layouts=layouts.ELEMENTWISE)
 def batch_normalization(op: Op) -> None:
     """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
     trains = bool(op.integer("training_mode", 0))
@@ -62,41 +49,41 @@ def batch_normalization(op: Op) -> None:
             op.write(c.add(flat, op.graph.constant((old * momentum).astype(np.float32))), None, index)
 
 
-@converter("InstanceNormalization", layouts=ChannelsLast())
+@converter("InstanceNormalization", layouts=layouts.ChannelsLast())
 def instance_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes."""
-    layout, c = channels_last(len(op.shape())), op.graph
+    layout, c = layouts.channels_last(len(op.shape())), op.graph
     x = op.read(0, layout)
     y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.number("epsilon", 1e-5))
     op.write(c.add(c.mul(y, op.read(1)), op.read(2)), layout)
 
 
-@converter("LayerNormalization", layouts=LayoutRule())
+@converter("LayerNormalization", layouts=layouts.LayoutRule())
 def layer_normalization(op: Op) -> None:
     """Mean and variance over the axes from the given one on."""
     rank, c = len(op.shape()), op.graph
     first = op.integer("axis", -1) % rank
     y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.number("epsilon", 1e-5))
-    y = c.mul(y, op.operand(1, plain(rank)))
-    op.write(c.add(y, op.operand(2, plain(rank))) if op.has_input(2) else y)
+    y = c.mul(y, op.operand(1, layouts.plain(rank)))
+    op.write(c.add(y, op.operand(2, layouts.plain(rank))) if op.has_input(2) else y)
     for index, value in ((1, mean), (2, inverse)):
         if op.has_output(index):
             op.write(value, None, index)
 
 
-@converter("RMSNormalization", layouts=LayoutRule())
+@converter("RMSNormalization", layouts=layouts.LayoutRule())
 def rms_normalization(op: Op) -> None:
     """Division by the root mean square over the axes from the given one on."""
     rank, c, x = len(op.shape()), op.graph, op.read(0)
     axes = list(range(op.integer("axis", -1) % rank, rank))
     square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.number("epsilon", 1e-5))
-    op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, plain(rank))))
+    op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, layouts.plain(rank))))
 
 
-@converter("GroupNormalization", layouts=ChannelsLast())
+@converter("GroupNormalization", layouts=layouts.ChannelsLast())
 def group_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes and the channels of a group."""
-    layout, c = channels_last(len(op.shape())), op.graph
+    layout, c = layouts.channels_last(len(op.shape())), op.graph
     x = op.read(0, layout)
     batch, channels, groups = x.shape[0], int(x.shape[-1]), op.integer("num_groups", 1)
     spatial = int(np.prod([int(d) for d in x.shape[1:-1]]))
@@ -109,7 +96,7 @@ def group_normalization(op: Op) -> None:
     op.write(c.add(y, op.graph.constant(np.repeat(bias, channels // len(bias)))), layout)
 
 
-@converter("LpNormalization", layouts=Follow())
+@converter("LpNormalization", layouts=layouts.Follow())
 def lp_normalization(op: Op) -> None:
     """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
     layout = op.own_layout
@@ -128,12 +115,12 @@ def _apply(op: Op, x: Value) -> Value:
     return op.graph.unary("SOFTMAX", x, beta=1.0)
 
 
-@converter("Softmax", "LogSoftmax", since=13, layouts=LastAxis(-1))
+@converter("Softmax", "LogSoftmax", since=13, layouts=layouts.LastAxis(-1))
 def softmax(op: Op) -> None:
     """SOFTMAX, LOG_SOFTMAX along the last axis of a layout; between TRANSPOSEs where no layout has the axis there."""
     rank = len(op.shape())
     axis = op.integer("axis", -1) % max(rank, 1)
-    layout = layout_with_last(op.planned_layout(), axis)
+    layout = layouts.layout_with_last(op.planned_layout(), axis)
     x = op.read(0, layout)
     if layout.perm[-1] == axis:
         op.write(_apply(op, x), layout)
@@ -143,19 +130,19 @@ def softmax(op: Op) -> None:
     op.write(op.graph.transpose(y, [perm.index(i) for i in range(rank)]), layout)
 
 
-@converter("Softmax", "LogSoftmax", since=1, layouts=LayoutRule())
+@converter("Softmax", "LogSoftmax", since=1, layouts=layouts.LayoutRule())
 def softmax_of_matrix(op: Op) -> None:
     """Before operator set 13: over all axes from the given one on, taken as one."""
     shape = op.shape()
     axis = op.integer("axis", 1) % len(shape)
-    if any(isinstance(d, Dynamic) for d in shape[axis:]):
+    if any(isinstance(d, layouts.Dynamic) for d in shape[axis:]):
         op.refuse("it normalises over a dimension that is free: fix it with --input-shapes")
-    x = op.read(0, plain(len(shape)))
+    x = op.read(0, layouts.plain(len(shape)))
     merged = (*shape[:axis], math.prod(int(d) for d in shape[axis:]))
     op.write(op.graph.reshape(_apply(op, op.graph.reshape(x, merged)), shape))
 
 
-def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
+def _declared_axes(op: layouts.NodeShapes) -> tuple[int, ...]:
     """Return the axes that go, for the planner."""
     rank = op.rank(op.reads[0])
     axes = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
@@ -185,7 +172,7 @@ _AROUND_SUMS: dict[str, Reduce] = {
 }
 
 
-@converter(*_SAME, *_AROUND_SUMS, layouts=Reducing(_declared_axes))
+@converter(*_SAME, *_AROUND_SUMS, layouts=layouts.Reducing(_declared_axes))
 def reduction(op: Op) -> None:
     """The reduction of the same meaning, or the arithmetic around a SUM; axes must be constant."""
     rank = len(op.shape())
@@ -202,10 +189,10 @@ def reduction(op: Op) -> None:
         y = op.graph.reduce(_SAME[op.op_type][x.element_type == "BOOL"], x, places, keep)
     else:
         y = _AROUND_SUMS[op.op_type](op.graph, x, places, keep)
-    op.write(y, layout if keep else remaining_layout(layout, axes))
+    op.write(y, layout if keep else layouts.remaining_layout(layout, axes))
 
 
-@converter("ArgMax", "ArgMin", layouts=Reducing(lambda op: (op.integer("axis", 0),)))
+@converter("ArgMax", "ArgMin", layouts=layouts.Reducing(lambda op: (op.integer("axis", 0),)))
 def arg_extreme(op: Op) -> None:
     """ARG_MAX, ARG_MIN; of several equal extremes the last one is the first one of the reversed axis."""
     code = "ARG_MAX" if op.op_type == "ArgMax" else "ARG_MIN"
@@ -224,4 +211,4 @@ def arg_extreme(op: Op) -> None:
         y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
         op.write(y, layout)
     else:
-        op.write(y, remaining_layout(layout, [onnx_axis]))
+        op.write(y, layouts.remaining_layout(layout, [onnx_axis]))

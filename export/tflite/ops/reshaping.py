@@ -4,31 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxfold.export.tflite import layout as layouts
 from onnxfold.export.tflite.context import WIDER, Op, converter
 from onnxfold.export.tflite.graph import Value
-from onnxfold.export.tflite.layout import (
-    ChannelsLast,
-    Demands,
-    Dynamic,
-    Follow,
-    LayoutRule,
-    Layouts,
-    NodeShapes,
-    Reordering,
-    Reshaping,
-    channels_last,
-    keeps_order,
-    permuted_layout,
-    plain,
-    remaining_layout,
-)
 from onnxfold.export.tflite.ops import layers
 from onnxfold.graph.tensors import Array
 
 _MAX_SLICE_RANK = 5
 
 
-@converter("Slice", layouts=Follow())
+@converter("Slice", layouts=layouts.Follow())
 def slice_(op: Op) -> None:
     """STRIDED_SLICE; of tensors of more than five axes a GATHER per axis. Constant starts, ends and steps."""
     layout = op.own_layout
@@ -42,7 +27,7 @@ def slice_(op: Op) -> None:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = shape[axis % len(shape)]
         picked = range(int(size))[start:end:step]
-        if isinstance(size, Dynamic):
+        if isinstance(size, layouts.Dynamic):
             if (start, step) != (0, 1) or end < np.iinfo(np.int32).max:
                 op.refuse("it takes a part of a dimension that is free: fix it with --input-shapes")
             continue
@@ -78,23 +63,26 @@ def take(op: Op, x: Value, positions: Sequence[int], axis: int) -> Value:
     return op.graph.op("GATHER", [x, op.graph.indices(positions)], shape, axis=axis)
 
 
-class _Gathering(LayoutRule):
+class _Gathering(layouts.LayoutRule):
     """One index removes an axis, a vector of them keeps it; more replace one axis by several."""
 
-    def ties(self, op: NodeShapes) -> list[str]:
+    def ties(self, op: layouts.NodeShapes) -> list[str]:
         """Tie data and result of the same rank."""
         data, result = op.node.input[0], op.writes[0]
         same = data in op.shapes and op.rank(data) == op.rank(result) and len(op.reads) == 1
         return [data, result] if same else []
 
-    def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
+    def demands(self, op: layouts.NodeShapes, assigned: layouts.Layouts) -> layouts.Demands:
         """Ask for the data as it is where constant positions are taken from it."""
         data, result = op.node.input[0], op.writes[0]
         if data not in op.shapes or len(op.reads) > 1 or op.rank(result) > op.rank(data) or assigned[data].block:
             return super().demands(op, assigned)
         same = op.rank(data) == op.rank(result)
         axis = op.integer("axis", 0)
-        return [(data, assigned[data]), (result, assigned[data] if same else remaining_layout(assigned[data], [axis]))]
+        return [
+            (data, assigned[data]),
+            (result, assigned[data] if same else layouts.remaining_layout(assigned[data], [axis])),
+        ]
 
 
 @converter("Gather", layouts=_Gathering())
@@ -103,15 +91,17 @@ def gather(op: Op) -> None:
     shape = op.shape()
     onnx_axis = op.integer("axis", 0) % len(shape)
     size = shape[onnx_axis]
-    if isinstance(size, Dynamic):
+    if isinstance(size, layouts.Dynamic):
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
     indices_rank = len(op.shape(1))
     if op.is_constant(1):
         values = op.required_weight(1, "indices")
         index = op.graph.constant(np.where(values < 0, values + int(size), values).astype(np.int32), "indices")
-        layout = op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else plain(len(shape))
+        layout = (
+            op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else layouts.plain(len(shape))
+        )
     else:
-        layout = plain(len(shape))
+        layout = layouts.plain(len(shape))
         index = op.graph.binary("FLOOR_MOD", op.read(1), int(size))
     x = op.read(0, layout)
     axis = layout.axis(onnx_axis)
@@ -120,12 +110,12 @@ def gather(op: Op) -> None:
     if indices_rank == 1:
         op.write(y, layout)
     elif indices_rank == 0:
-        op.write(y, remaining_layout(layout, [onnx_axis]))
+        op.write(y, layouts.remaining_layout(layout, [onnx_axis]))
     else:
         op.write(y)
 
 
-@converter("Expand", layouts=Follow())
+@converter("Expand", layouts=layouts.Follow())
 def expand(op: Op) -> None:
     """BROADCAST_TO; a TILE where the batch is free."""
     layout = op.own_layout
@@ -133,13 +123,13 @@ def expand(op: Op) -> None:
     x = op.operand(0, layout)
     shape = layout.shape(op.result())
     x = op.graph.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
-    if not any(isinstance(d, Dynamic) for d in shape):
+    if not any(isinstance(d, layouts.Dynamic) for d in shape):
         op.write(op.graph.op("BROADCAST_TO", [x, op.graph.indices(shape)], shape, version=2), layout)
         return
     op.write(_tile(op, x, [int(r) // int(d) for r, d in zip(shape, x.shape, strict=True)], shape), layout)
 
 
-@converter("Tile", layouts=Follow())
+@converter("Tile", layouts=layouts.Follow())
 def tile(op: Op) -> None:
     """TILE."""
     layout = op.own_layout
@@ -153,7 +143,7 @@ def _tile(op: Op, x: Value, repeats: list[int], shape: tuple[int, ...]) -> Value
     return op.graph.op("TILE", [x, op.graph.indices(repeats)], shape)
 
 
-@converter("CumSum", layouts=LayoutRule())
+@converter("CumSum", layouts=layouts.LayoutRule())
 def cum_sum(op: Op) -> None:
     """CUMSUM along a constant axis."""
     x, axis = op.read(0), int(op.required_weight(1, "axis").reshape(-1)[0]) % len(op.shape())
@@ -162,13 +152,13 @@ def cum_sum(op: Op) -> None:
     op.write(op.graph.op("CUMSUM", inputs, x.shape, exclusive=exclusive, reverse=reverse))
 
 
-@converter("TopK", layouts=LayoutRule())
+@converter("TopK", layouts=layouts.LayoutRule())
 def top_k(op: Op) -> None:
     """TOPK_V2, which takes the largest along the last axis; the smallest ones are the largest of what is negated."""
     x, rank = op.read(0), len(op.shape())
     k = op.integer("k", 0) or int(op.required_weight(1, "k").reshape(-1)[0])
     axis, largest = op.integer("axis", -1) % rank, op.integer("largest", 1)
-    if isinstance(x.shape[axis], Dynamic):
+    if isinstance(x.shape[axis], layouts.Dynamic):
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
     if x.element_type not in ("FLOAT32", "INT32", "INT64"):
         op.refuse(f"TFLite's TOPK_V2 and NEG do not take {x.element_type.lower()}")
@@ -187,7 +177,7 @@ def top_k(op: Op) -> None:
         op.write(op.graph.transpose(op.graph.cast(places, "INT64"), back), index=1)
 
 
-@converter("OneHot", layouts=LayoutRule())
+@converter("OneHot", layouts=layouts.LayoutRule())
 def one_hot(op: Op) -> None:
     """ONE_HOT; negative indices are counted from the end."""
     depth = int(op.required_weight(1, "depth").reshape(-1)[0])
@@ -202,26 +192,27 @@ def one_hot(op: Op) -> None:
     op.write(op.graph.op("ONE_HOT", inputs, op.result(), op.result_type(), axis=-1 if last else axis))
 
 
-@converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=Reshaping())
+@converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=layouts.Reshaping())
 def reshape(op: Op) -> None:
     """RESHAPE; by way of ONNX's order of axes where elements would change theirs."""
     source_layout, result_layout = op.assigned_layout(), op.planned_layout()
-    if op.is_constant(0) or not keeps_order(op.shape(), source_layout, op.result(), result_layout):
-        source_layout, result_layout = plain(len(op.shape())), plain(len(op.result()))
+    if op.is_constant(0) or not layouts.keeps_order(op.shape(), source_layout, op.result(), result_layout):
+        source_layout, result_layout = layouts.plain(len(op.shape())), layouts.plain(len(op.result()))
     op.write(op.graph.reshape(op.read(0, source_layout), result_layout.shape(op.result())), result_layout)
 
 
-@converter("Transpose", layouts=Reordering())
+@converter("Transpose", layouts=layouts.Reordering())
 def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
     rank = len(op.shape())
     source_layout = op.assigned_layout().unflattened
     op.write(
-        op.read(0, source_layout), permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank)))))
+        op.read(0, source_layout),
+        layouts.permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank))))),
     )
 
 
-@converter("Concat", layouts=Follow())
+@converter("Concat", layouts=layouts.Follow())
 def concat(op: Op) -> None:
     """CONCATENATION."""
     layout = op.own_layout
@@ -234,7 +225,7 @@ def concat(op: Op) -> None:
     op.write(op.graph.op("CONCATENATION", parts, layout.shape(op.result()), axis=axis), layout)
 
 
-@converter("Split", layouts=Follow())
+@converter("Split", layouts=layouts.Follow())
 def split(op: Op) -> None:
     """SPLIT into equal parts, else SPLIT_V."""
     layout = op.own_layout
@@ -257,10 +248,10 @@ def split(op: Op) -> None:
         op.write(part, layout, i)
 
 
-@converter("DepthToSpace", layouts=ChannelsLast())
+@converter("DepthToSpace", layouts=layouts.ChannelsLast())
 def depth_to_space(op: Op) -> None:
     """DEPTH_TO_SPACE, whose order of channels is DCR; CRD's is permuted first."""
-    layout, size = channels_last(4), op.integer("blocksize", 1)
+    layout, size = layouts.channels_last(4), op.integer("blocksize", 1)
     x = op.read(0, layout)
     if op.text("mode", "DCR") == "CRD":
         channels = int(x.shape[-1])
@@ -269,10 +260,10 @@ def depth_to_space(op: Op) -> None:
     op.write(op.graph.op("DEPTH_TO_SPACE", [x], layout.shape(op.result()), blockSize=size), layout)
 
 
-@converter("SpaceToDepth", layouts=ChannelsLast())
+@converter("SpaceToDepth", layouts=layouts.ChannelsLast())
 def space_to_depth(op: Op) -> None:
     """SPACE_TO_DEPTH, whose order of channels is DCR; CRD's is permuted afterwards."""
-    layout, size = channels_last(4), op.integer("blocksize", 1)
+    layout, size = layouts.channels_last(4), op.integer("blocksize", 1)
     y = op.graph.op("SPACE_TO_DEPTH", [op.read(0, layout)], layout.shape(op.result()), blockSize=size)
     if op.text("mode", "DCR") == "CRD":
         channels = int(op.shape()[1])
@@ -286,13 +277,13 @@ _GATHERED = ("edge", "wrap", "reflect")
 _MAX_MIRROR_RANK = 4
 
 
-@converter("Pad", layouts=Follow())
+@converter("Pad", layouts=layouts.Follow())
 def pad(op: Op) -> None:
     """PAD, PADV2, MIRROR_PAD; edge and wrap as a GATHER per axis. Constant amounts; negative ones crop."""
     layout = op.own_layout
     amounts = _amounts(op)[list(layout.perm)]
     x = op.read(0, layout)
-    if any(isinstance(d, Dynamic) and row.any() for d, row in zip(x.shape, amounts, strict=True)):
+    if any(isinstance(d, layouts.Dynamic) and row.any() for d, row in zip(x.shape, amounts, strict=True)):
         op.refuse("it pads a dimension that is free: fix it with --input-shapes")
     crops = {
         i: range(max(-int(a), 0), int(d) - max(-int(b), 0))
