@@ -35,13 +35,13 @@ class Plan:
 class BenchOptions(TypedDict, total=False):
     """Options of a benchmark by name."""
 
-    port: str | None
-    host: str | None
-    repeats: int
+    port: str | None  # serial port of the one microcontroller among the devices
+    host: str | None  # address for ssh of the one board with Linux among them
+    repeats: int  # inferences in, and before, a measurement
     warm_up: int
-    threads: int
-    seed: int
-    input_shapes: Mapping[str, Sequence[int]] | None
+    threads: int  # of runtimes that have any
+    seed: int  # of the synthetic inputs that outputs are compared on
+    input_shapes: Mapping[str, Sequence[int]] | None  # sizes of free dimensions; a free batch is 1
 
 
 @takes_keywords(BenchOptions, port=None, host=None, repeats=100, warm_up=10, threads=1, seed=0, input_shapes=None)
@@ -53,42 +53,11 @@ def bench(
     planner: Callable[[DeviceProfile | None], Plan] | None = None,
     **options: Unpack[BenchOptions],
 ) -> list[BenchResult]:
-    """Measure models on devices.
+    """Measure ONNX models on devices; return rows, model by model, in each the devices in the order given.
 
-    Parameters
-    ----------
-    models : sequence of path
-        ONNX models.
-    devices : sequence of str
-        Names or TOML files of profiles, 'host' for this machine, 'all' for it and every known board.
-    port : str, optional
-        Serial port of the one microcontroller among the devices.
-    host : str, optional
-        Address for ssh of the one board with Linux among the devices.
-    repeats, warm_up : int
-        Inferences in, and before, a measurement.
-    threads : int
-        Threads of runtimes that have any.
-    seed : int
-        Seed of the synthetic inputs that outputs are compared on.
-    input_shapes : mapping, optional
-        Sizes of free dimensions of inputs; a free batch is 1.
-    progress : callable
-        Told what is being measured.
-    planner : callable
-        Chooses the means; :func:`plan` if not given.
-
-    Returns
-    -------
-    list of BenchResult
-        Model by model, in each the devices in the order given. What could not be measured is a row, too.
-
-    Raises
-    ------
-    ConfigError
-        If a device is unknown, or `port` or `host` could mean several of them.
-    OnnxFoldError
-        If a model cannot be loaded, or onnxruntime does not run it.
+    Devices are names or TOML files of profiles, 'host' for this machine, 'all' for it and every known board. What could
+    not be measured is a row, too; a model that cannot be loaded, or that onnxruntime does not run, is an error. The
+    means are those of :func:`plan`, unless a planner is given.
     """
     if isinstance(models, str | bytes | PathLike):
         raise OptionTypeError("models is a list of paths, not one path: give [path]")

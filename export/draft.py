@@ -45,50 +45,24 @@ MOST_CALIBRATION = 256
 
 @dataclass
 class ExportedFile:
-    """A file in TFLite's format.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    backend : str
-        Which backend wrote it: 'direct' or 'onnx2tf'.
-    dtype : str
-        Type of the weights.
-    size_bytes : int
-        Size of the .tflite content.
-    operators : dict of str to int
-        How many operators of each kind there are; of the direct backend.
-    inputs, outputs : dict of str to str
-        Layout of every input and output.
-    """
+    """A file in TFLite's format."""
 
     path: str
-    backend: str
-    dtype: str
-    size_bytes: int
-    operators: dict[str, int]
-    inputs: dict[str, str]
+    backend: str  # which backend wrote it: 'direct' or 'onnx2tf'
+    dtype: str  # type of the weights
+    size_bytes: int  # size of the .tflite content
+    operators: dict[str, int]  # how many operators of each kind there are; of the direct backend
+    inputs: dict[str, str]  # layout of every input and output
     outputs: dict[str, str]
 
 
 @dataclass
 class ExportReport(ExportedFile):
-    """The result of an export: the file, and what is known of it.
+    """The result of an export: the file, and what is known of it."""
 
-    Attributes
-    ----------
-    parity : dict
-        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error, and
-        the output with the largest difference and the scale that this is relative to.
-    notes : list of str
-        What a user should know.
-    seconds : float
-        Time it took.
-    """
-
+    #: The fields of :class:`onnxfold.export.parity.Parity`; empty where the file was not checked.
     parity: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what a user should know
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:

@@ -62,15 +62,7 @@ class UnsupportedModelError(OnnxFoldError):
 
 
 class NonFiniteError(OnnxFoldError):
-    """A weight is NaN, or infinite where it holds channels that could be folded.
-
-    Parameters
-    ----------
-    message : str
-        What is wrong, and what to do.
-    tensor : str
-        Name of the weight.
-    """
+    """A weight, `tensor`, is NaN, or infinite where it holds channels that could be folded."""
 
     def __init__(self, message: str, tensor: str) -> None:
         self.tensor = tensor
@@ -102,17 +94,7 @@ class MemoryLimitError(OnnxFoldError):
 
 
 class PassError(OnnxFoldError):
-    """A pass broke one of its own guarantees.
-
-    Parameters
-    ----------
-    pass_name : str
-        Name of the pass.
-    message : str
-        What happened.
-    node : str, optional
-        The node at which it happened.
-    """
+    """A pass broke one of its own guarantees, perhaps at a node that is known."""
 
     def __init__(self, pass_name: str, message: str, node: str = "") -> None:
         self.pass_name = pass_name
@@ -132,14 +114,7 @@ class EndlessRunError(VerificationError):
 class ExportError(OnnxFoldError):
     """The model, or one of its operators, cannot be written in the target format.
 
-    Parameters
-    ----------
-    reason : str
-        What is in the way, and what to do.
-    node : str, optional
-        Name of the ONNX node.
-    op_type : str, optional
-        Its operator.
+    The reason says what is in the way, and what to do; `node` and `op_type` are empty where it is the model.
     """
 
     def __init__(self, reason: str, *, node: str = "", op_type: str = "") -> None:

@@ -83,15 +83,15 @@ class _Content:
 class ProjectOptions(TypedDict, total=False):
     """Options of a project by name."""
 
-    runtime: str
-    dtype: str
-    name: str
-    input_shapes: Mapping[str, Sequence[int]] | None
-    flash_bytes: int
+    runtime: str  # 'tflm' or 'generated', C code by emx-onnx-cgen; as in `KINDS` if empty
+    dtype: str  # of weights, activations, inputs and outputs: 'float32', or 'int8' for TensorFlow Lite Micro alone
+    name: str  # what the firmware calls the model; by default the file's name without its suffix
+    input_shapes: Mapping[str, Sequence[int]] | None  # sizes of free dimensions
+    flash_bytes: int  # memory that firmware for QEMU is linked for
     ram_bytes: int
     samples: SampleOptions
-    verify: bool
-    seed: int
+    verify: bool  # whether the .tflite file runs beside onnxruntime here; generated code is compared when it runs
+    seed: int  # of the inputs of that
 
 
 @takes_keywords(
@@ -107,46 +107,13 @@ def write_project(
     within: Callable[[FirmwareReport], AbstractContextManager[Any]] = nullcontext,
     **options: Unpack[ProjectOptions],
 ) -> FirmwareReport:
-    """Write a project that puts a model on a board.
+    """Write a project that puts a model on a board: the folder appears complete, or not at all.
 
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model; left untouched. A free batch becomes 1.
-    directory : path
-        The project; must not exist or be empty. Appears complete or not at all.
-    kind : {'arduino', 'esp-idf', 'qemu'}
-        For an Arduino Nano 33 BLE, an ESP-EYE, or QEMU's Cortex-M4F.
-    runtime : {'', 'tflm', 'generated'}
-        TensorFlow Lite Micro, or C code by emx-onnx-cgen; as in `KINDS` if empty.
-    dtype : {'float32', 'int8'}
-        Type of weights, activations, inputs and outputs; int8 for TensorFlow Lite Micro alone.
-    name : str
-        What the firmware calls the model; the file's name without its suffix if empty.
-    input_shapes : mapping, optional
-        Sizes of free dimensions.
-    flash_bytes, ram_bytes : int
-        Memory that firmware for QEMU is linked for.
-    samples : mapping of str to object
-        Options `calibration`, `data`, `mean`, `std`, `channels` and `force` of :func:`onnxfold.export.export_model`.
-    verify : bool
-        Run the .tflite file beside onnxruntime on this machine; generated code is compared when it runs.
-    seed : int
-        Seed of the inputs of that.
-    within : callable, optional
-        Called with the report; the context that it returns, such as one that writes more, ends before the project
-        appears.
-
-    Raises
-    ------
-    ConfigError
-        If kind or runtime are unknown, the folder is not empty, or a dimension other than the batch is free.
-    ModelSaveError
-        If the folder cannot be written.
-    ExportError
-        If the model cannot be written for this runtime, a package is missing, or the model needs more memory than the
-        board has. What its profile says of system and runtime is an estimate: a model that fits without them is
-        written, and the report says why it may not fit.
+    `kind` is 'arduino' for an Arduino Nano 33 BLE, 'esp-idf' for an ESP-EYE, 'qemu' for QEMU's Cortex-M4F. A free batch
+    becomes 1. The context that `within` returns for the report, such as one that writes more, ends before the project
+    appears. A model that cannot be written for the runtime, or needs more memory than the board has, is an ExportError.
+    What the board's profile says of system and runtime is an estimate: a model that fits without them is written, and
+    the report says why it may not fit.
     """
     dtype = options["dtype"]
     runtime = _check_kind(kind, options["runtime"], dtype)

@@ -197,24 +197,7 @@ find_converter = _CONVERTERS.find
 
 
 def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str = "") -> Callable[[Write], Write]:
-    """Register the converter of operators.
-
-    Parameters
-    ----------
-    *op_types : str
-        ONNX operator names.
-    layouts : LayoutRule
-        What the function reads and writes.
-    since : int
-        First version of the operator that it understands.
-    domain : str
-        Operator domain.
-
-    Raises
-    ------
-    ValueError
-        If the operator version already has one.
-    """
+    """Register the converter of operators, from the version `since` on; a version that has one is a ValueError."""
 
     def register(function: Write) -> Write:
         for op_type in op_types:

@@ -90,14 +90,14 @@ class Processor:
 class BoardMemory:
     """The memories of a board, and what they leave to a model."""
 
-    #: Memories as in the data sheet.
+    #: Memories as in the data sheet; those of most boards have no PSRAM.
     flash_bytes: int
     ram_bytes: int
-    psram_bytes: int
+    psram_bytes: int = 0
     #: Part of each that an application may use, in [0, 1].
     usable_flash_fraction: float
     usable_ram_fraction: float
-    usable_psram_fraction: float
+    usable_psram_fraction: float = 0.0
     #: What system and inference runtime take of that, without the runtime's arena and without the stack.
     runtime_flash_bytes: int
     runtime_ram_bytes: int

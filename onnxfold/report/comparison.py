@@ -133,22 +133,12 @@ def failures_of(outputs: Sequence[Fidelity], limits: Mapping[str, float]) -> lis
 
 @dataclass(frozen=True)
 class ComparisonReport(FidelityReport):
-    """A comparison of two models, and what each of them costs.
+    """A comparison of two models, and what each of them costs."""
 
-    Parameters
-    ----------
-    size_a, size_b : ModelSize, optional
-        Parameters, multiply-accumulates and bytes; None where a model cannot be analysed.
-    latency : LatencyRecord, optional
-        Latencies of a and of b; None where they cannot be measured.
-    verdict : Verdict, optional
-        What b keeps of a, in one line.
-    """
-
-    size_a: ModelSize | None = None
+    size_a: ModelSize | None = None  # None where a model cannot be analysed
     size_b: ModelSize | None = None
-    latency: LatencyRecord | None = None
-    verdict: Verdict | None = None
+    latency: LatencyRecord | None = None  # of a and of b; None where it cannot be measured
+    verdict: Verdict | None = None  # what b keeps of a
 
     def __str__(self) -> str:
         """Return the printed lines of the command, but for its table of costs."""

@@ -29,13 +29,7 @@ _LAID_OUT = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "
 
 
 class TorchModel(torch.nn.Module):
-    """An ONNX model as a torch module; its parameters are the model's weights.
-
-    Attributes
-    ----------
-    names : dict of str to str
-        The weight's name in the model for every parameter; those of parameters have no dots.
-    """
+    """An ONNX model as a torch module; its parameters are the model's weights, whose names `names` has by theirs."""
 
     def __init__(self, view: GraphView, device: str = "cpu", reads: Callable[[], Iterable[Read]] = tuple) -> None:
         super().__init__()
@@ -45,7 +39,7 @@ class TorchModel(torch.nn.Module):
         if not trained:
             raise ConfigError("the model has no float weights to train")
         self._graph = TorchGraph(view, device=device, fed=trained)
-        self.names: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # by the names of parameters, which have no dots
         for weight in trained:
             plain = weight.replace(".", "_")
             while plain in self.names:
