@@ -99,18 +99,12 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
         return {
-            "parameters": self.parameters,
-            "macs": self.size.macs,
-            "macs_per": self.size.macs_per,
-            "size_bytes": self.size.size_bytes,
-            "lossless": self.spare,
-            "share": asdict(self.share),
-            "groups": self._rows,
-            "refusals": [asdict(r) for r in self.refusals],
-            "notes": self.notes,
+            "parameters": self.parameters, "macs": self.size.macs, "macs_per": self.size.macs_per,
+            "size_bytes": self.size.size_bytes, "lossless": self.spare, "share": asdict(self.share),
+            "groups": self._rows, "refusals": [asdict(r) for r in self.refusals], "notes": self.notes,
             **({"takes": self.takes} if self.takes else {}),
             **({} if self.latency is None else {"latency": asdict(self.latency)}),
-        }
+        }  # fmt: skip
 
 
 @takes_folders
@@ -215,11 +209,7 @@ def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> di
     members = (*group.with_role(Role.CONSUMER), *group.with_role(Role.BASIS))
     readers = [node_name(view, use.node) for member in members for use in member.uses]
     return {
-        "name": group.name,
-        "width": group.size,
-        "blocks": group.block_count,
-        "weights": weights,
-        "share": weights / parameters if parameters else 0.0,
-        "producers": list(group.nodes),
-        "consumers": list(dict.fromkeys(readers)),
-    }
+        "name": group.name, "width": group.size, "blocks": group.block_count,
+        "weights": weights, "share": weights / parameters if parameters else 0.0,
+        "producers": list(group.nodes), "consumers": list(dict.fromkeys(readers)),
+    }  # fmt: skip

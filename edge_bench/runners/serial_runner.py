@@ -91,19 +91,12 @@ class SerialRunner:
         reason = deviation(error, TOLERANCE)
         latency = {} if reason else {"latency_s": median, "latency_low_s": low, "latency_high_s": high}
         return {
-            "status": "failed" if reason else "ok",
-            "reason": reason,
-            **latency,
-            "runtime": signature.runtime or "as in the board's firmware",
-            "clock_hz": device.clock_hz,
-            "warm_up": warm_up,
-            "repeats": repeats,
-            "max_relative_error": error,
-            "compared_inputs": len(replies.outputs),
-            "basis": "measured by the board's clock",
-            "details": {"board": board, **said},
-            **_memory(dut.memory()),
-        }
+            "status": "failed" if reason else "ok", "reason": reason, **latency, **_memory(dut.memory()),
+            "runtime": signature.runtime or "as in the board's firmware", "clock_hz": device.clock_hz,
+            "warm_up": warm_up, "repeats": repeats,
+            "max_relative_error": error, "compared_inputs": len(replies.outputs),
+            "basis": "measured by the board's clock", "details": {"board": board, **said},
+        }  # fmt: skip
 
 
 def _memory(sizes: dict[str, int]) -> dict[str, Any]:

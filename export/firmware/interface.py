@@ -14,23 +14,15 @@ from onnxfold.graph.view import GraphView
 STACK_BYTES = 8192
 #: ONNX element type -> its name in the protocol, and its size in bytes.
 ELEMENT_TYPES = {
-    int(TensorProto.FLOAT): ("float32", 4),
-    int(TensorProto.INT8): ("int8", 1),
-    int(TensorProto.UINT8): ("uint8", 1),
-    int(TensorProto.INT32): ("int32", 4),
-    int(TensorProto.INT64): ("int64", 8),
-    int(TensorProto.BOOL): ("bool", 1),
-}
+    int(TensorProto.FLOAT): ("float32", 4), int(TensorProto.INT8): ("int8", 1), int(TensorProto.UINT8): ("uint8", 1),
+    int(TensorProto.INT32): ("int32", 4), int(TensorProto.INT64): ("int64", 8), int(TensorProto.BOOL): ("bool", 1),
+}  # fmt: skip
 
 #: Operators whose method of MicroMutableOpResolver is not the name with capitals for underscores.
 _METHODS = {
-    "BATCH_MATMUL": "BatchMatMul",
-    "CUMSUM": "CumSum",
-    "MIRROR_PAD": "MirrorPad",
-    "PADV2": "PadV2",
-    "RELU_0_TO_1": "Relu0To1",
+    "BATCH_MATMUL": "BatchMatMul", "CUMSUM": "CumSum", "PADV2": "PadV2", "RELU_0_TO_1": "Relu0To1",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,16 +88,11 @@ def config_h(interface: Interface, name: str, device: str, runtime: str, arena_b
     """Return `model_config.h`."""
     include, _, attribute = arena.rpartition("\n")
     defined = {
-        "MODEL_NAME": c_string(name),
-        "DEVICE_NAME": c_string(device),
-        "MODEL_RUNTIME": c_string(runtime),
-        "MODEL_INPUTS": len(interface.inputs),
-        "MODEL_OUTPUTS": len(interface.outputs),
-        "MODEL_INPUT_BYTES": interface.input_bytes,
-        "MODEL_OUTPUT_BYTES": interface.output_bytes,
-        "MODEL_ARENA_BYTES": arena_bytes,
-        "MODEL_ARENA_ATTRIBUTE": attribute,
-    }
+        "MODEL_NAME": c_string(name), "DEVICE_NAME": c_string(device), "MODEL_RUNTIME": c_string(runtime),
+        "MODEL_INPUTS": len(interface.inputs), "MODEL_OUTPUTS": len(interface.outputs),
+        "MODEL_INPUT_BYTES": interface.input_bytes, "MODEL_OUTPUT_BYTES": interface.output_bytes,
+        "MODEL_ARENA_BYTES": arena_bytes, "MODEL_ARENA_ATTRIBUTE": attribute,
+    }  # fmt: skip
     lines = [f"#define {key} {value}".rstrip() for key, value in defined.items()]
     head = "/* Written by onnxfold. */\n#ifndef MODEL_CONFIG_H\n#define MODEL_CONFIG_H\n\n"
     return head + "\n".join([*([include, ""] if include else []), *lines, "", "#endif", ""])

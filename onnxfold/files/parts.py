@@ -14,13 +14,46 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import IO
-
-from onnxfold.files.locks import lock
+from typing import IO, Any
 
 _PREFIX, _SUFFIX = ".onnxfold-", ".part"
 _STALE_SECONDS = 24 * 3600.0
+
+_fcntl: Any = None
+with suppress(ImportError):  # Windows: then nothing is locked, and no remains are removed
+    _fcntl = import_module("fcntl")
+
+
+def lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder until it is closed; return False if somebody else holds it, None if nobody can."""
+    if _fcntl is None:
+        return None
+    try:
+        _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return None
+    return True
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time give names to files in a folder, where the file system has locks."""
+    if _fcntl is None:
+        yield
+        return
+    descriptor = -1
+    try:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            _fcntl.flock(descriptor, _fcntl.LOCK_EX)
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -51,7 +84,6 @@ def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
 @contextmanager
 def part_file(folder: Path, *, private: bool) -> Iterator[PartFile]:
     """Open a new part in a folder; it is gone at the end unless it was moved."""
-    remove_stale(folder)
     path = _fresh(folder)
     mode = 0o600 if private else 0o666  # less the umask, as for any new file
     try:
@@ -66,7 +98,6 @@ def part_file(folder: Path, *, private: bool) -> Iterator[PartFile]:
 @contextmanager
 def part_directory(folder: Path) -> Iterator[Path]:
     """Make a folder for parts in a folder; it is gone at the end unless it was moved."""
-    remove_stale(folder)
     path = _fresh(folder)
     descriptor = -1
     try:
@@ -82,16 +113,13 @@ def part_directory(folder: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def remove_stale(folder: Path) -> None:
-    """Remove what killed runs left in a folder, if it is older than a day and no run holds it."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return
-    for name in names:
-        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+def _fresh(folder: Path) -> Path:
+    """Return the path of a new part; what killed runs left beside it goes, if it is older than a day and not held."""
+    with suppress(OSError):
+        for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
             with suppress(OSError):
-                _remove_if_stale(folder / name)
+                _remove_if_stale(path)
+    return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
 
 
 def _remove_if_stale(path: Path) -> None:
@@ -109,10 +137,6 @@ def _remove_if_stale(path: Path) -> None:
             path.unlink()
     finally:
         os.close(descriptor)
-
-
-def _fresh(folder: Path) -> Path:
-    return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
 
 
 def _mark_path(path: Path) -> Path:

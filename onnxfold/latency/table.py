@@ -47,14 +47,10 @@ class LatencyTable:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, which :meth:`from_dict` reads."""
         return {
-            "dense_s": self.dense_s,
-            "correction": self.correction,
-            "block": self.block,
-            "threads": self.threads,
-            "machine": dict(self.machine),
-            "nodes": dict(self.nodes),
+            "dense_s": self.dense_s, "correction": self.correction, "block": self.block, "threads": self.threads,
+            "machine": dict(self.machine), "nodes": dict(self.nodes),
             "layers": {key: [list(sample) for sample in samples] for key, samples in self.layers.items()},
-        }
+        }  # fmt: skip
 
     @classmethod
     def from_dict(cls, values: Any) -> "LatencyTable":

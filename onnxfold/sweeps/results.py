@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files import check_own, explain_errors, made_folder, new_folder, open_regular, reason, write
-from onnxfold.files.locks import lock as hold
+from onnxfold.files.parts import lock as hold
 from onnxfold.sweeps.row import COLUMN_TYPES, Row
 
 if TYPE_CHECKING:

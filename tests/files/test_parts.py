@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.files import new_folder, part_folder, replace_file
-from onnxfold.files.locks import lock
-from onnxfold.files.parts import part_directory, part_file
+from onnxfold.files.parts import lock, part_directory, part_file
 
 DAY = 24 * 3600
 

@@ -21,8 +21,7 @@ from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
 from onnxfold.files import Output, Target, explain_errors, replace_file, target_of
-from onnxfold.files.locks import folder_lock
-from onnxfold.files.parts import PartFile, part_file
+from onnxfold.files.parts import PartFile, folder_lock, part_file
 from onnxfold.graph.files.model_files import external_files, lazy_files
 from onnxfold.graph.tensors import LazyTensor, append_array, bits_per_element, loaded, proto_of, to_proto
 from onnxfold.graph.view import GraphView
