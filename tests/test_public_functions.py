@@ -12,7 +12,7 @@ import pytest
 
 import onnxfold
 from onnxfold.cluster.partitioners import PARTITIONERS
-from onnxfold.config import ALLOCATIONS, INPUTS
+from onnxfold.config.values import ALLOCATIONS, INPUTS
 from onnxfold.folding.methods import METHODS, REPAIRS
 from testing import models
 

@@ -204,7 +204,8 @@ class Dut:
             self._stream.write(f"{text}%".encode(), max(seconds, _ATTEMPT_S))
             return self._read(deadline, limit)
         except OSError as error:
-            raise DeviceError(f"{self._where} is gone ({_reason(error)}): check cable and power") from None
+            reason = " ".join(str(error.strerror or error).split())[:120] or type(error).__name__
+            raise DeviceError(f"{self._where} is gone ({reason}): check cable and power") from None
 
     def _read(self, deadline: float, limit: str) -> list[str]:
         lines: list[str] = []
@@ -259,10 +260,6 @@ def _numbers(lines: Sequence[str], prefix: str) -> dict[str, int]:
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _reason(error: OSError) -> str:
-    return " ".join(str(error.strerror or error).split())[:120] or type(error).__name__
 
 
 @dataclass(frozen=True)

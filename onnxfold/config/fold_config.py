@@ -135,8 +135,8 @@ class FoldConfig:
     )] = None
     allocation: Annotated[str, _Method(
         help="Allocation of widths: 'global', for those that lose least, or 'uniform'.",
-        check=partial(checks.choice, known=values.ALLOCATIONS), words="onnxfold.config:ALLOCATIONS", in_sweep=SHARED,
-        recorded=ALWAYS,
+        check=partial(checks.choice, known=values.ALLOCATIONS), words="onnxfold.config.values:ALLOCATIONS",
+        in_sweep=SHARED, recorded=ALWAYS,
     )] = "global"
     objective: Annotated[str, _Method(
         help="Cost that accuracy is traded against by global allocation: 'balanced', 'weights', 'macs' or 'latency'.",
@@ -157,7 +157,7 @@ class FoldConfig:
         "the inputs of the fold; needs torch.",
         more="They are kept only if answers on held-out inputs come closer. On the command line, alone it is 'all'.",
         check=partial(checks.choice, known=values.REFINEMENTS), metavar="[none|all|norms]",
-        words="onnxfold.config:REFINEMENTS", alone="all", in_merge=True, in_sweep=LISTED,
+        words="onnxfold.config.values:REFINEMENTS", alone="all", in_merge=True, in_sweep=LISTED,
     )] = values.NO_REFINEMENT
     refine_steps: Annotated[int | None, _Method(
         help="Number of steps of `refine`.", default="by their cost", check=partial(checks.whole, least=1, most=_MOST),
@@ -165,7 +165,7 @@ class FoldConfig:
     )] = None
     inputs: Annotated[str, _Inputs(
         help="Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or an .npz file.",
-        check=checks.path_text, metavar="KIND", words="onnxfold.config:INPUTS", in_merge=True, in_sweep=SHARED,
+        check=checks.path_text, metavar="KIND", words="onnxfold.config.values:INPUTS", in_merge=True, in_sweep=SHARED,
         recorded=ALWAYS, reads=".npz",
     )] = "auto"
     calibration: Annotated[str | Path | Mapping[str, NDArray[Any]] | None, _Inputs(
@@ -228,7 +228,7 @@ class FoldConfig:
         more="int8 weights and uint8 activations, as QDQ ONNX that is calibrated on the inputs of the fold; where the "
         "model reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and every "
         "limit is about the model before it is quantised.",
-        check=partial(checks.choice, known=values.DTYPES), metavar="TYPE", words="onnxfold.config:DTYPES",
+        check=partial(checks.choice, known=values.DTYPES), metavar="TYPE", words="onnxfold.config.values:DTYPES",
         in_merge=True, in_sweep=SHARED,
     )] = values.KEEP
     seed: Annotated[int, _Output(
@@ -251,7 +251,7 @@ class FoldConfig:
     torch_device: Annotated[str, _Machine(
         help="Where `refine` computes: 'cpu', 'cuda', or 'auto': on CUDA where torch has a device.",
         check=partial(checks.choice, known=values.TORCH_DEVICES), metavar="[auto|cpu|cuda]",
-        words="onnxfold.config:TORCH_DEVICES", in_merge=True, in_sweep=SHARED,
+        words="onnxfold.config.values:TORCH_DEVICES", in_merge=True, in_sweep=SHARED,
     )] = "auto"
     max_memory: Annotated[int | str | None, _Machine(
         help="Memory limit, e.g. 2G.", default="3/4 of the machine's or container's", check=checks.memory,

@@ -17,7 +17,9 @@ def render_html(report: FoldReport) -> str:
     ]  # fmt: skip
     contents = element("ul", *(element("li", element("a", s.title, href=f"#{s.name}")) for s in SECTIONS))
     nav = element("nav", contents, aria_label="Sections")
-    body = _header(report, nav), element("main", *sections), _footer(report)
+    versions = [f"onnxfold {report.version or UNKNOWN}", *(f"{name} {v}" for name, v in report.versions.items())]
+    footer = element("footer", f"{', '.join(versions)}; folded in {report.seconds:.1f} s.")
+    body = _header(report, nav), element("main", *sections), footer
     return page(f"{_name(report)}: fold report", *body, policy="img-src data:")
 
 
@@ -80,8 +82,3 @@ def _change(before: float | None, after: float | None) -> str:
 
 def _tile(term: str, value: str, more: str) -> Element:
     return element("div", element("dt", term), element("dd", value, element("small", more)))
-
-
-def _footer(report: FoldReport) -> Element:
-    versions = [f"onnxfold {report.version or UNKNOWN}", *(f"{name} {v}" for name, v in report.versions.items())]
-    return element("footer", f"{', '.join(versions)}; folded in {report.seconds:.1f} s.")

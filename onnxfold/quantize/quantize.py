@@ -70,10 +70,8 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
     shapes = {weight.name: list(weight.dims) for weight in model.graph.initializer}
-    empty = {i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT} - {
-        *shapes,
-        *ranges,
-    }
+    floats = {i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT}
+    empty = floats - {*shapes, *ranges}
 
     def quantizer(typed: ModelProto) -> Any:
         return QDQQuantizer(
@@ -291,7 +289,10 @@ def quantize_int8(
     _name_nodes(prepared)
     _free_names(prepared)
     model, notes = _convert_opset(to_model(prepared))
-    ranges = None if inputs is None else _ranges(model, inputs, progress)
+    try:
+        ranges = None if inputs is None else activation_ranges(load(model), inputs, progress)
+    except VerificationError as error:
+        raise VerificationError(f"dtype='int8': the model cannot be calibrated: {error}") from None
     progress("quantize", 0, 0)
     # Loading sorts the nodes.
     made = to_integer_products(model, types) if ranges is None else load(to_qdq(model, ranges, types))
@@ -304,13 +305,6 @@ def quantize_int8(
     if left > _NOTED * (stored + left):
         notes += (f"{left:,} of {stored + left:,} weights stay in float32: {_readers_of_floats(made)}",)
     return Quantized(made, stored, left, notes)
-
-
-def _ranges(model: ModelProto, inputs: Batches, progress: Progress) -> dict[str, Range]:
-    try:
-        return activation_ranges(load(model), inputs, progress)
-    except VerificationError as error:
-        raise VerificationError(f"dtype='int8': the model cannot be calibrated: {error}") from None
 
 
 def _name_nodes(view: GraphView) -> None:

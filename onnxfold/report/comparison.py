@@ -51,7 +51,8 @@ def _too_few(output: Fidelity, agreement: float, least: float) -> str:
     bound = lower_bound(agree, samples)
     if bound >= least:
         return ""
-    line = f"{_plural(lost, 'disagreement')} of {samples} prove {_percent(bound)}, less than {_percent(least)}"
+    disagreements = "1 disagreement" if lost == 1 else f"{lost} disagreements"
+    line = f"{disagreements} of {samples} prove {_percent(bound)}, less than {_percent(least)}"
     needed = samples_needed(least, lost / samples)
     if needed is None:
         return f"{line}; agreement is {_percent(agreement)}"
@@ -66,10 +67,6 @@ def _above(what: str) -> _Missed:
 def _below_cosine(_: Fidelity, value: float, limit: float) -> str:
     # Rounding leaves equal vectors within some 1e-15 of 1.
     return f"cosine {value:.6g} is below {limit:g}" if value < limit - 1e-12 else ""
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _percent(proportion: float) -> str:

@@ -92,10 +92,6 @@ def _known(axes: Sequence[ChartAxis], rows: Sequence[Row]) -> list[ChartAxis]:
     return [axis for axis in axes if any(axis.value(row) is not None for row in rows)]
 
 
-def _name(row: Row) -> str:
-    return f"{row.model}, {row.goal}, {row.how}, seed {row.seed}"
-
-
 def _resource(name: str) -> str:
     return resources.files("onnxfold.sweeps").joinpath(name).read_text(encoding="utf-8")
 
@@ -131,7 +127,8 @@ def _chart(
         "axes": [axis.to_dict() for axis in costs], "errors": [axis.to_dict() for axis in errors],
         "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.how for row in rows)),
         "rows": [
-            {"model": printable(row.model), "method": row.how, "name": printable(_name(row)),
+            {"model": printable(row.model), "method": row.how,
+             "name": printable(f"{row.model}, {row.goal}, {row.how}, seed {row.seed}"),
              "command": printable(row.command or ""), "verdict": printable(row.verdict or ""),
              "values": {axis.key: axis.value(row) for axis in axes},
              **({"picked": True} if row == picked else {})}

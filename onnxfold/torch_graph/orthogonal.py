@@ -26,7 +26,9 @@ class OrthogonalSteps:
         self._weights = weights
         self._sizes = [max(float(w.detach().square().mean().sqrt()), _TINY) for w in weights]
         self._means = [torch.zeros_like(w) for w in weights]
-        self._squares = [None if _is_matrix(w) else torch.zeros_like(w) for w in weights]
+        # Matrices mix several channels into several, few enough to be multiplied with each other.
+        matrices = [w.ndim >= 2 and min(w.shape[:2]) > 1 and max(w.shape[:2]) <= _WIDEST for w in weights]
+        self._squares = [None if m else torch.zeros_like(w) for m, w in zip(matrices, weights, strict=True)]
         self._done = 0
 
     @torch.no_grad()
@@ -51,11 +53,6 @@ class OrthogonalSteps:
         root = square.div(1.0 - _KEPT_SQUARE**self._done).sqrt().add_(_TINY)
         direction: Tensor = mean / (1.0 - _KEPT_MEAN**self._done) / root
         return direction
-
-
-def _is_matrix(weight: Tensor) -> bool:
-    """Whether a weight mixes several channels into several, few enough to be multiplied with each other."""
-    return weight.ndim >= 2 and min(weight.shape[:2]) > 1 and max(weight.shape[:2]) <= _WIDEST
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:

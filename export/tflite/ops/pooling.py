@@ -94,15 +94,10 @@ def _max_of_slices(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
 
 def _slice(op: Op, x: Value, begin: list[int], win: layers.TFLiteWindow) -> Value:
     end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, win.output, win.stride, strict=True)]
-    rank = len(x.shape)
-    whole = 1 | 1 << (rank - 1)
-    return op.graph.op(
-        "STRIDED_SLICE",
-        [x, op.graph.indices([0, *begin, 0]), op.graph.indices([0, *end, 0]), op.graph.indices([1, *win.stride, 1])],
-        (x.shape[0], *win.output, x.shape[-1]),
-        beginMask=whole,
-        endMask=whole,
-    )
+    whole = 1 | 1 << (len(x.shape) - 1)
+    places = map(op.graph.indices, ([0, *begin, 0], [0, *end, 0], [1, *win.stride, 1]))
+    shape = (x.shape[0], *win.output, x.shape[-1])
+    return op.graph.op("STRIDED_SLICE", [x, *places], shape, beginMask=whole, endMask=whole)
 
 
 @converter("AveragePool", layouts=ChannelsLast())

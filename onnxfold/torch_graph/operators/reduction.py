@@ -11,12 +11,9 @@ from onnxfold.torch_graph.registry import Operation, TorchNode, operation, opera
 Axes = list[int]
 
 
-def _hardmax(x: Tensor, axis: int) -> Tensor:
-    return one_hot(x.argmax(axis), x.shape[axis]).movedim(-1, axis).to(x.dtype)
-
-
 _SOFTMAX: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "Softmax": torch.softmax, "LogSoftmax": torch.log_softmax, "Hardmax": _hardmax,
+    "Softmax": torch.softmax, "LogSoftmax": torch.log_softmax,
+    "Hardmax": lambda x, axis: one_hot(x.argmax(axis), x.shape[axis]).movedim(-1, axis).to(x.dtype),
 }  # fmt: skip
 
 
