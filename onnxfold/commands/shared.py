@@ -269,12 +269,11 @@ def _list_option(name: str, entry: Option) -> Decorator:
     if entry.kind is Kind.NUMBER:
         return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
     kind = Names(entry.words) if entry.words else str
-    return cloup.option(flag_of(name, entry), name, metavar="LIST", type=kind, callback=split_words, help=text)
 
+    def split(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(word.strip() for word in (value or "").split(",") if word.strip()))
 
-def split_words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Split the value of an option at commas."""
-    return () if value is None else tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+    return cloup.option(flag_of(name, entry), name, metavar="LIST", type=kind, callback=split, help=text)
 
 
 def values_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,9 +40,7 @@ _MORE: dict[str, Sequence[shared.Decorator]] = {
         ),
     ],
     OUTPUT: [
-        cloup.option(
-            "--resume/--no-resume", default=True, show_default=True, help="Keep results of earlier runs."
-        ),
+        cloup.option("--resume/--no-resume", default=True, show_default=True, help="Keep results of earlier runs."),
         cloup.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON."),
         shared.verbose_flag, shared.debug_flag,
     ],

@@ -91,7 +91,8 @@ def as_plain(config: "FoldConfig", options: Mapping[str, Option]) -> dict[str, A
             if config.needs_latency:
                 plain[name] = _plain_table(value) if name == "latency_table" else value
         elif option.recorded == ALWAYS or (option.recorded == CHANGED and value != getattr(type(config), name)):
-            plain[name] = _source(value) if name in ("calibration", "data") else _plain(value)
+            are_arrays = name in ("calibration", "data") and isinstance(value, Mapping)
+            plain[name] = "arrays" if are_arrays else _plain(value)
     return plain
 
 
@@ -101,11 +102,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
     return fspath(value) if isinstance(value, PathLike) else value
-
-
-def _source(data: Any) -> str | None:
-    """Return where samples come from: a path, or the word 'arrays'."""
-    return None if data is None else fspath(data) if isinstance(data, str | PathLike) else "arrays"
 
 
 def _plain_table(table: Any) -> str | None:

@@ -121,11 +121,6 @@ def error_scale(curves: Sequence[ErrorCurve]) -> ErrorScale:
     return ErrorScale(low, max(math.ceil(math.log10(highest)), low + 1), len(above) < len(errors), is_cut)
 
 
-def has_errors(curve: ErrorCurve) -> bool:
-    """Whether a curve has something to draw."""
-    return any(map(math.isfinite, curve.errors))
-
-
 def error_chart(curve: ErrorCurve, scale: ErrorScale) -> Element:
     """Return an error curve over the widths, logarithmic, with the chosen width."""
     widest = max([*curve.widths, curve.width, 2])
@@ -169,11 +164,6 @@ def _power(exponent: int) -> str:
 
 
 # -- correlations ------------------------------------------------------------------------------
-
-
-def has_pairs(histogram: CorrelationHistogram) -> bool:
-    """Whether a histogram has something to draw."""
-    return sum(histogram.before) > 0
 
 
 def correlation_chart(histogram: CorrelationHistogram) -> Element:

@@ -163,13 +163,13 @@ def error_curves(diagnostics: Diagnostics) -> list[Element]:
     """Show the error of every group at every width."""
     if not diagnostics.error_curves:
         return [element("p", "None: the widths were not chosen by error curves.")]
-    curves = [curve for curve in diagnostics.error_curves if charts.has_errors(curve)]
+    curves = [curve for curve in diagnostics.error_curves if any(map(math.isfinite, curve.errors))]
     scale = charts.error_scale(curves)
     figures = [
         _figure(charts.error_chart(c, scale), c.group, element("span", f"width {c.width}, error {decimal(c.error)}"))
         for c in curves
     ]
-    left_out = [curve.group for curve in diagnostics.error_curves if not charts.has_errors(curve)]
+    left_out = [curve.group for curve in diagnostics.error_curves if curve not in curves]
     return _charts((("curve", "error"), ("chosen", "chosen width")), figures, "No error is known", left_out)
 
 
@@ -202,8 +202,8 @@ def correlations(diagnostics: Diagnostics) -> list[Element]:
     """Show how much the channels of every group say the same."""
     if not diagnostics.correlations:
         return [_missing(diagnostics)]
-    figures = [_figure(charts.correlation_chart(h), h.group) for h in diagnostics.correlations if charts.has_pairs(h)]
-    left_out = [histogram.group for histogram in diagnostics.correlations if not charts.has_pairs(histogram)]
+    figures = [_figure(charts.correlation_chart(h), h.group) for h in diagnostics.correlations if any(h.before)]
+    left_out = [histogram.group for histogram in diagnostics.correlations if not any(histogram.before)]
     marks = ("before", "before"), ("curve", "after")
     return _charts(marks, figures, "There are no pairs of channels that vary", left_out)
 

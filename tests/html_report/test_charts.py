@@ -11,7 +11,6 @@ from onnxfold.html_report.charts import (
     correlation_chart,
     error_chart,
     error_scale,
-    has_errors,
     variance_mark,
     variance_span,
     width_bar,
@@ -109,7 +108,6 @@ def test_an_error_of_zero_is_drawn_as_zero_and_a_small_one_is_not() -> None:
 def test_a_curve_without_finite_points_is_no_chart() -> None:
     nothing = ErrorCurve("nothing", (1, 2), (math.inf, math.nan), 2, math.nan)
     curve = ErrorCurve("curve", (1, 2), (1.0, 0.5), 2, 0.5)
-    assert (has_errors(nothing), has_errors(curve)) == (False, True)
     shown = serialise(element("div", *error_curves(Diagnostics(error_curves=(nothing, curve)))))
     assert shown.count("<figure") == 1
     assert "No error is known: nothing." in shown

@@ -77,12 +77,8 @@ class _Gathering(layouts.LayoutRule):
         data, result = op.node.input[0], op.writes[0]
         if data not in op.shapes or len(op.reads) > 1 or op.rank(result) > op.rank(data) or assigned[data].block:
             return super().demands(op, assigned)
-        same = op.rank(data) == op.rank(result)
-        axis = op.integer("axis", 0)
-        return [
-            (data, assigned[data]),
-            (result, assigned[data] if same else layouts.remaining_layout(assigned[data], [axis])),
-        ]
+        layout, same = assigned[data], op.rank(data) == op.rank(result)
+        return [(data, layout), (result, layout if same else layouts.remaining_layout(layout, [op.integer("axis", 0)]))]
 
 
 @converter("Gather", layouts=_Gathering())
@@ -93,15 +89,13 @@ def gather(op: Op) -> None:
     size = shape[onnx_axis]
     if isinstance(size, layouts.Dynamic):
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
-    indices_rank = len(op.shape(1))
+    indices_rank, layout = len(op.shape(1)), layouts.plain(len(shape))
     if op.is_constant(1):
         values = op.required_weight(1, "indices")
         index = op.graph.constant(np.where(values < 0, values + int(size), values).astype(np.int32), "indices")
-        layout = (
-            op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else layouts.plain(len(shape))
-        )
+        if indices_rank < 2 and not op.assigned_layout().block:
+            layout = op.assigned_layout()
     else:
-        layout = layouts.plain(len(shape))
         index = op.graph.binary("FLOOR_MOD", op.read(1), int(size))
     x = op.read(0, layout)
     axis = layout.axis(onnx_axis)
@@ -204,12 +198,8 @@ def reshape(op: Op) -> None:
 @converter("Transpose", layouts=layouts.Reordering())
 def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
-    rank = len(op.shape())
-    source_layout = op.assigned_layout().unflattened
-    op.write(
-        op.read(0, source_layout),
-        layouts.permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank))))),
-    )
+    layout, perm = op.assigned_layout().unflattened, op.integers("perm", list(reversed(range(len(op.shape())))))
+    op.write(op.read(0, layout), layouts.permuted_layout(layout, perm))
 
 
 @converter("Concat", layouts=layouts.Follow())
