@@ -91,9 +91,8 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
     for expected, got in zip(zip(*reference, strict=True), zip(*outputs, strict=True), strict=True):
         a, b = (np.concatenate([np.asarray(v, np.float64).reshape(-1) for v in side]) for side in (expected, got))
         finite = np.isfinite(a)
-        if a.shape != b.shape or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return float("inf")
-        if not np.isfinite(b[finite]).all():
+        are_alike = a.shape == b.shape and np.array_equal(a[~finite], b[~finite], equal_nan=True)
+        if not are_alike or not np.isfinite(b[finite]).all():
             return float("inf")
         largest = float(np.abs(a[finite]).max(initial=0.0))
         error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))

@@ -4,9 +4,7 @@ Names in a model, texts of errors and names of files come from outside. Raw, the
 cursor, forge lines and turn the direction of writing. Whatever is shown passes through :func:`printable`.
 """
 
-import json
 import unicodedata
-from typing import Any
 
 #: Longest text that a line of output shows in full; names in models have no limit of their own.
 LONGEST_LINE = 1000
@@ -36,8 +34,3 @@ def shortened(text: str, longest: int = LONGEST_LINE) -> str:
         head, tail = 2 * longest // 3, longest // 4
         text = f"{text[:head]} ... ({len(text) - head - tail:,} characters left out) ... {text[-tail:]}"
     return printable(text)
-
-
-def printable_json(value: Any) -> str:
-    """Return JSON in ASCII; also DEL, the one control character that JSON's own escaping leaves, is escaped."""
-    return json.dumps(value, indent=2).replace("\x7f", "\\u007f")

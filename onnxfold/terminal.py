@@ -6,6 +6,7 @@ it that no other module prints.
 
 import contextlib
 import io
+import json
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 import click
 
 from onnxfold.errors import OutputClosedError, OutputError
-from onnxfold.printable import printable, printable_json, shortened
+from onnxfold.printable import printable, shortened
 
 #: Longest line of a cell; tables of longer ones cannot be read.
 _LONGEST_CELL = 300
@@ -31,8 +32,8 @@ def say(line: str = "", *, error: bool = False) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print a value as JSON."""
-    _write(printable_json(value), error=False)
+    """Print a value as JSON in ASCII; DEL, the one control character that JSON itself leaves, is escaped, too."""
+    _write(json.dumps(value, indent=2).replace("\x7f", "\\u007f"), error=False)
 
 
 def say_traceback(error: BaseException) -> None:

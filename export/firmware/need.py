@@ -127,16 +127,12 @@ def read_tflite(path: Path) -> TflmModel:
             buffers.append(Buffer(align(4 * prod(int(d) for d in result.shape)), place, place))
     ports = [graph.tensors[int(i)] for i in (*graph.inputs, *graph.outputs)]
     interpreter, per_operator, per_tensor, per_channel = _TABLES
+    tables = interpreter + per_operator * len(kinds) + per_tensor * len(graph.tensors) + per_channel * channels
     need = MemoryNeed(
-        runtime=RUNTIME,
-        model_bytes=len(content),
-        activation_bytes=plan(buffers),
-        table_bytes=align(
-            interpreter + per_operator * len(kinds) + per_tensor * len(graph.tensors) + per_channel * channels
-        ),
+        runtime=RUNTIME, model_bytes=len(content), activation_bytes=plan(buffers), table_bytes=align(tables),
         buffer_bytes=sum(_tensor_bytes(port, types) for port in ports),
         basis=f"RAM: arena of {RUNTIME} as it is exported, input and output; flash: the .tflite file",
-    )
+    )  # fmt: skip
     int8 = frozenset(port.name.decode() for port in ports if types[port.type] == "INT8")
     return TflmModel(tuple(sorted(set(codes))), need, int8)
 

@@ -55,18 +55,14 @@ def _places(network: Sequence[NetworkNode]) -> tuple[list[float], float]:
 def _layer(x: float, node: NetworkNode, widest: int, numbers: Mapping[str, int]) -> list[Element]:
     before, after = (max(_TALLEST * width / widest, 1.0) for width in (node.width, node.folded_width))
     number = numbers.get(node.group)
-    widths = (
-        f"{node.width} \u2192 {node.folded_width} channels"
-        if node.folded_width < node.width
-        else f"{node.width} channels"
-    )
+    change = f" \u2192 {node.folded_width}" if node.folded_width < node.width else ""
     group = f", fold group {number}" if number is not None else ", keeps its width"
     bars = [
         element("rect", x=x - _BAR / 2, y=_BASE - before, width=_BAR, height=before, class_="before"),
         element("rect", x=x - _BAR / 2 + 5, y=_BASE - after, width=_BAR - 10, height=after, class_="after"),
     ]
     return [
-        element("g", element("title", f"{node.name} ({node.op_type}): {widths}{group}"), *bars),
+        element("g", element("title", f"{node.name} ({node.op_type}): {node.width}{change} channels{group}"), *bars),
         element("circle", cx=x, cy=_FLOW, r=3, class_="station"),
         svg_text(x, _BASE - before - 5, f"{node.width}", "middle"),
         svg_text(x, _BASE + 15, f"{node.folded_width}", "middle", "strong"),

@@ -74,17 +74,13 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     empty = floats - {*shapes, *ranges}
 
     def quantizer(typed: ModelProto) -> Any:
+        excluded = (n for n in model.graph.node if _is_excluded(n, shapes) or not empty.isdisjoint(n.input))
         return QDQQuantizer(
-            typed,
-            **weight_options(types),
+            typed, **weight_options(types),
             activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
             tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
-            nodes_to_exclude=[
-                node.name for node in model.graph.node if _is_excluded(node, shapes) or not empty.isdisjoint(node.input)
-            ],
-            op_types_to_quantize=list(OPERATORS),
-            extra_options={},
-        )
+            nodes_to_exclude=[node.name for node in excluded], op_types_to_quantize=list(OPERATORS), extra_options={},
+        )  # fmt: skip
 
     return run_quantiser(_declare_types(model, ranges), quantizer)
 
@@ -94,11 +90,9 @@ def weight_options(types: IntegerTypes) -> dict[str, Any]:
     from onnxruntime.quantization import QuantType
 
     return {
-        "per_channel": True,
-        "reduce_range": types.weight_bits < 8,
-        "weight_qType": QuantType.QInt8,
+        "per_channel": True, "reduce_range": types.weight_bits < 8, "weight_qType": QuantType.QInt8,
         "nodes_to_quantize": [],
-    }
+    }  # fmt: skip
 
 
 def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> ModelProto:
@@ -190,16 +184,11 @@ def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) 
 
     def quantizer(typed: ModelProto) -> Any:
         quantizer_of_model = ONNXQuantizer(
-            typed,
-            **weight_options(types),
-            mode=QuantizationMode.IntegerOps,
-            static=False,
-            activation_qType=QuantType.QUInt8,
-            tensors_range=None,
-            nodes_to_exclude=[],
-            op_types_to_quantize=list(INTEGER_OPERATORS),
+            typed, **weight_options(types), mode=QuantizationMode.IntegerOps, static=False,
+            activation_qType=QuantType.QUInt8, tensors_range=None,
+            nodes_to_exclude=[], op_types_to_quantize=list(INTEGER_OPERATORS),
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
-        )
+        )  # fmt: skip
         quantizer_of_model.model.replace_gemm_with_matmul()
         return quantizer_of_model
 

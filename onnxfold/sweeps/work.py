@@ -103,8 +103,7 @@ def _files(result: FoldResult, name: str) -> dict[str, bytes]:
 def _command(job: Job, result: FoldResult, name: str) -> str:
     """Return the command that makes the model from the files where the sweep was started."""
     files = {role: str(Path(c.root) / c.main) for role, c in job.contents.items() if role in PATHS}
-    report = replace(result.report, model=job.model, config={**result.report.config, **files})
-    return command_line(report, name)
+    return command_line(replace(result.report, model=job.model, config={**result.report.config, **files}), name)
 
 
 def _blank(job: Job) -> Row:

@@ -164,10 +164,6 @@ def _conv_3d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int) -> Va
     return op.graph.op("CONV_3D", [x, weights, bias], (x.shape[0], *win.output, bias.shape[0]), padding=kind, **axes)
 
 
-def _image_weights(weights: Array) -> Array:
-    return weights[:, :, None] if weights.ndim == 3 else weights
-
-
 @converter("ConvTranspose", layouts=ChannelsLast())
 def conv_transpose(op: Op) -> None:
     """Transposed convolution in one or two dimensions; constant weights.
@@ -192,7 +188,7 @@ def conv_transpose(op: Op) -> None:
 
     def weights(group_index: int) -> Value:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
-        return op.weight(1, lambda w: _spread_taps(w[rows], dilation).transpose(1, 2, 3, 0))
+        return op.weight(1, lambda w: _image_weights(w[rows], dilation).transpose(1, 2, 3, 0))
 
     y = op.graph.concatenate(
         [_write_group(op, part, weights(i), window) for i, part in enumerate(op.graph.split(x, 3, group))], 3
@@ -264,10 +260,10 @@ def _shape(op: Op, x: Value, shape: tuple[int, ...]) -> Value:
     return op.graph.op("CONCATENATION", [batch, op.graph.indices(shape[1:])], (4,), axis=0)
 
 
-def _spread_taps(weights: Array, dilation: list[int]) -> Array:
-    """Return (C, M/group, kH, kW) with zeros between the taps."""
+def _image_weights(weights: Array, dilation: Sequence[int] = (1, 1)) -> Array:
+    """Return weights with two spatial axes, (..., kH, kW), and zeros between the taps of dilated ones."""
     weights = weights[:, :, None] if weights.ndim == 3 else weights
-    if dilation == [1, 1]:
+    if max(dilation) == 1:
         return weights
     size = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilation, strict=True)]
     spread = np.zeros((*weights.shape[:2], *size), weights.dtype)
@@ -334,11 +330,7 @@ def matmul(op: Op) -> None:
         layout = op.assigned_layout(0) if op.assigned_layout(0).block else plain(len(a))
         x = op.read(0, layout)
         out = op.planned_layout() if op.planned_layout().block and len(b) == 2 else plain(len(result))
-
-        def weights(w: Array) -> Array:
-            return _reorder(w.reshape(w.shape[0], -1).T, layout, out)
-
-        kernel = op.weight(1, weights)
+        kernel = op.weight(1, lambda w: _reorder(w.reshape(w.shape[0], -1).T, layout, out))
         filters = int(kernel.shape[0])
         zero = op.graph.constant(np.zeros(filters, np.float32), "no_bias")
         shape = (*x.shape[:-1], filters)

@@ -125,10 +125,8 @@ def _tflite_nearest(axis: _Axis, corners: bool, half: bool) -> Array:
 
 def _tflite_linear(axis: _Axis, corners: bool, half: bool) -> Array:
     """Return the matrix that RESIZE_BILINEAR applies."""
-    scale = _tflite_scale(axis, corners)
-    at = np.arange(axis.output, dtype=np.float32) * scale
-    if half:
-        at = (np.arange(axis.output, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    offset = np.float32(0.5 if half else 0.0)
+    at = (np.arange(axis.output, dtype=np.float32) + offset) * _tflite_scale(axis, corners) - offset
     low = np.maximum(np.floor(at), 0).astype(np.int64)
     high = np.minimum(np.ceil(at) if half else np.floor(at) + 1, axis.length - 1).astype(np.int64)
     fraction = at - low
@@ -166,11 +164,9 @@ def _nearest(op: Op, axis: _Axis, how: str) -> Array:
     at = _coordinates(axis, how)
     rounding = op.text("nearest_mode", "round_prefer_floor" if op.version >= 11 and op.op_type == "Resize" else "floor")
     roundings: dict[str, Callable[[Array], Array]] = {
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-    }
+        "floor": np.floor, "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        "ceil": np.ceil, "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+    }  # fmt: skip
     positions: Array = np.clip(roundings[rounding](at), 0, axis.length - 1).astype(np.int64)
     return positions
 
