@@ -1,17 +1,14 @@
-"""The report of a fold, written once, when everything is known; what is noted before; the network as a picture."""
+"""The report of a fold, written once, when everything is known; and what is noted before."""
 
 import hashlib
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 from onnxfold._version import __version__
-from onnxfold.channels import FoldGroup
-from onnxfold.channels.declarations import Axis
-from onnxfold.channels.layers import layer_of
 from onnxfold.fidelity.estimate import estimate_agreement, verdict_on
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folders import ModelFolder, with_changes
@@ -20,67 +17,12 @@ from onnxfold.folding.fold_model import FoldedModel, WrittenModel
 from onnxfold.folding.fold_result import merge_maps
 from onnxfold.folding.open_model import all_refusals
 from onnxfold.graph.files.load import ModelLike
-from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
-from onnxfold.report import FoldReport, GroupRecord, InputRecord, NetworkNode, RefinementRecord, join_diagnostics
-
-#: A picture of more nodes says nothing.
-MOST_NODES = 600
-
-#: Sizes are no part of the flow of activations.
-_SIZES = frozenset({"Shape", "Size"})
-
-
-@dataclass(frozen=True)
-class DrawnNode:
-    """A node of a picture before the fold."""
-
-    node: NetworkNode
-    #: Fold groups among the channels that it writes, and how many of these go with a unit of the group.
-    channels: tuple[tuple[str, int], ...] = ()
-
-    def fold(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
-        """Return the node with its width after the fold."""
-        lost = {name: records[name].width - records[name].folded_width for name, _ in self.channels if name in records}
-        gone = sum(lost.get(name, 0) * per_unit for name, per_unit in self.channels)
-        return replace(self.node, folded_width=self.node.width - gone)
-
-
-def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode]:
-    """Return the nodes of a picture of a graph; none where there are too many, or no layer."""
-    channels = _channels(groups)
-    drawn_nodes: list[DrawnNode] = []
-    origins: dict[str, tuple[int, ...]] = {}  # of a tensor: the nodes of the picture that it comes from
-    for node in view.nodes:
-        reads = tuple(sorted({index for name in node.input for index in origins.get(name, ())}))
-        layer = layer_of(view, node)
-        if node.op_type in _SIZES:
-            reads = ()
-        elif layer is not None or len(reads) > 1:
-            drawn, inside = NetworkNode(node.name or node_key(node), node.op_type, reads), list[tuple[str, int]]()
-            if layer is not None:
-                width, inside = layer.width(view), channels.get(layer.rows, [])
-                group = inside[0][0] if inside else ""
-                drawn = replace(drawn, width=width, folded_width=width, group=group)
-            drawn_nodes.append(DrawnNode(drawn, tuple(inside)))
-            reads = (len(drawn_nodes) - 1,)
-        if len(drawn_nodes) > MOST_NODES:
-            return []
-        origins |= dict.fromkeys(node.output, reads)
-    return drawn_nodes if any(place.node.is_layer for place in drawn_nodes) else []
-
-
-def _channels(groups: Iterable[FoldGroup]) -> dict[Axis, list[tuple[str, int]]]:
-    """Return, for every axis of a weight, the groups that lie on it, and how many of its entries go with a unit."""
-    by_axis: dict[Axis, list[tuple[str, int]]] = {}
-    for group in groups:
-        for axis, positions in {member.axis: member.positions for member in group.members}.items():
-            by_axis.setdefault(axis, []).append((group.name, positions.shape[1]))
-    return by_axis
+from onnxfold.report import FoldReport, InputRecord, RefinementRecord, join_diagnostics
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +31,13 @@ class BeforeFold:
 
     start: float  # when the work began, by the performance counter
     dropped: Dropped  # what was dropped, and the model that is left
-    network: list[DrawnNode]  # its main graph as a picture
     heads: Heads | None  # heads in its caches; None where caches stay as they are
 
     @classmethod
     def of(cls, dropped: Dropped, start: float) -> "BeforeFold":
         """Return the facts about a model that its fold changes."""
         opened, config = dropped.task.opened, dropped.task.config
-        network = draw_network(opened.scopes[0].analysed, opened.scopes[0].analysis.groups)
-        return cls(start, dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
+        return cls(start, dropped, cache_heads(opened.view) if config.allow_cache_change else None)
 
     def update_folder(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
         """Return a folder whose copy states the new sizes of the caches, and notes on them."""
@@ -162,7 +102,6 @@ def write_report(
         dropped=list(before.dropped.blocks),
         refinement=refinement,
         model_sha256=_sha256(opened.source),
-        network=[drawn.fold({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
         picture=_picture(inputs),
     )
     report.notes = [

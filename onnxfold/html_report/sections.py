@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from onnxfold.html_report import charts
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, grid, table
-from onnxfold.html_report.network import network_picture
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short, whole
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord, milliseconds
 
@@ -95,16 +94,6 @@ def _widths(report: FoldReport) -> list[Element]:
     if report.cluster:
         caption += f"; cluster {report.cluster}, repair {report.repair}, unless a group states another"
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
-
-
-def _network(report: FoldReport) -> list[Element]:
-    if not report.network:
-        return [element("p", "Not drawn: the network has too many nodes, or the report none of them.")]
-    numbers = {group.name: number for number, group in enumerate(report.groups, 1)}
-    return [
-        key(("before", "before"), ("after", "after"), ("join", "results meet")),
-        network_picture(report.network, numbers),
-    ]
 
 
 def _change(group: GroupRecord) -> Element:
@@ -236,8 +225,8 @@ def key(*entries: tuple[str, str]) -> Element:
 def _mark(kind: str) -> Element:
     if kind in ("before", "after"):
         return element("rect", width="100%", height="100%", class_=kind)
-    if kind in ("join", "dot"):
-        return element("circle", cx="50%", cy="50%", r=5 if kind == "join" else 4, class_=kind)
+    if kind == "dot":
+        return element("circle", cx="50%", cy="50%", r=4, class_=kind)
     return element("line", x1="0", x2="100%", y1="50%", y2="50%", class_=kind)
 
 
@@ -252,12 +241,6 @@ SECTIONS = (
         "sample takes. Sparsity is the part of the weights that is gone.",
     ),
     Section(
-        "network", "The network", _network,
-        "A bar per layer, from the inputs on the left to the outputs on the right, as high as the layer has channels "
-        "(or neurons): pale before, strong after. Channels with the same g-number are one fold group: they are added "
-        "or passed on together, so they can only go together. Layers without a number keep their width.",
-    ),
-    Section(
         "fidelity", "Fidelity", _fidelity,
         "Both networks answer the same inputs. Relative error: the distance of their outputs, in parts of the "
         "original's. Top-1 agreement: how often both name the same class, or token, first. The interval holds the "
@@ -270,8 +253,9 @@ SECTIONS = (
     ),
     Section(
         "widths", "Widths", _widths,
-        "Duplicates are channels that are exact copies. The cluster says how channels were chosen or merged, the "
-        "repair how the layers that read them were corrected.",
+        "Channels of a fold group are added or passed on together, so they can only go together. Duplicates are "
+        "channels that are exact copies. The cluster says how channels were chosen or merged, the repair how the "
+        "layers that read them were corrected.",
     ),
     Section(
         "errors", "Error curves", _diagnostics_section(error_curves),

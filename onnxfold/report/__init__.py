@@ -36,7 +36,6 @@ from onnxfold.report.records import (
     LatencyRecord,
     MergeMap,
     ModelSize,
-    NetworkNode,
     RefinementRecord,
     VarianceRatio,
     join_diagnostics,
@@ -47,7 +46,7 @@ __all__ = [
     "CORRELATION_BINS", "DAMAGED", "DESTROYED", "KEPT", "NOT_KNOWN", "ONLY_DUPLICATES", "THRESHOLDS", "AccuracyRecord",
     "AgreementEstimate", "ComparisonReport", "CorrelationHistogram", "Diagnostics", "DroppedBlock", "ErrorCurve",
     "Fidelity", "FidelityReport", "FoldReport", "GroupRecord", "InputRecord", "LabelFlips", "LatencyRecord",
-    "MergeMap", "MergeRecord", "ModelSize", "NetworkNode", "NetworkShare", "PassRecord", "PerplexityRecord",
+    "MergeMap", "MergeRecord", "ModelSize", "NetworkShare", "PassRecord", "PerplexityRecord",
     "QuantizationRecord", "RefinementRecord", "Refusal", "RefusalKind", "Signs", "VarianceRatio",
     "Verdict", "check_thresholds", "failures_of", "join_diagnostics", "milliseconds",
 ]  # fmt: skip

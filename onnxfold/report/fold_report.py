@@ -178,7 +178,6 @@ class FoldReport(FoldRun):
     merged: closeness.MergeRecord | None = None
     refinement: records.RefinementRecord | None = None
     model_sha256: str = ""
-    network: list[records.NetworkNode] = field(default_factory=list)
     verdict: closeness.Verdict | None = None
     #: A PNG file of some of the images that the network was run on, for pages; no part of the JSON report.
     picture: bytes = field(default=b"", repr=False)

@@ -125,24 +125,6 @@ class RefinementRecord:
 
 
 @dataclass(frozen=True)
-class NetworkNode:
-    """A layer, or a node where results of several layers meet."""
-
-    name: str
-    op_type: str
-    #: Indices of the nodes whose results reach it without a layer in between; empty at the inputs.
-    reads: tuple[int, ...]
-    width: int = 0  # channels that a layer writes, before and after; 0 where results meet
-    folded_width: int = 0
-    group: str = ""  # name of the fold group that its channels belong to; empty where they keep their number
-
-    @property
-    def is_layer(self) -> bool:
-        """Whether it has weights of its own."""
-        return self.width > 0
-
-
-@dataclass(frozen=True)
 class MergeMap:
     """How the channels of a group were merged, in a form that grows with their number only.
 

@@ -40,16 +40,11 @@ addEventListener('load', () => {
         return svg && (box.left < svg.left - 1 || box.right > svg.right + 1 || box.bottom > svg.bottom + 1);
       }).map(([e]) => e.textContent),
       smallest_text: Math.min(...shown.filter(([e]) => e.tagName == 'text').map(([e, box]) => box.height), 99),
-      scrollers: [...page.querySelectorAll('.scroll')].map(e => ({
-        inside: e.scrollWidth, shown: e.clientWidth, bar: e.offsetHeight - e.clientHeight,
-        thumb: frame.contentWindow.getComputedStyle(e, '::-webkit-scrollbar-thumb').backgroundColor,
-      })),
       bars: [...page.querySelectorAll('rect')].map(e => {
         const box = e.getBoundingClientRect();
         return [e.getAttribute('class'), frame.contentWindow.getComputedStyle(e).fill, box.width, box.height];
       }),
-      network: [...page.querySelectorAll('svg.network rect')].map(e => e.getBoundingClientRect().height),
-      overlaps: [...page.querySelectorAll('svg.network, svg.chart')].flatMap(svg => {
+      overlaps: [...page.querySelectorAll('svg.chart')].flatMap(svg => {
         const texts = [...svg.querySelectorAll('text')].filter(e => e.textContent)
           .map(e => [e.textContent, e.getBoundingClientRect()]);
         return texts.flatMap(([a, one], i) => texts.slice(i + 1).filter(([b, other]) =>
@@ -76,7 +71,7 @@ class Opened:
     Parameters
     ----------
     measured : dict
-        By frame: width, scroll width, elements outside, sizes of sections, bars, scrollers, colours.
+        By frame: width, scroll width, elements outside, sizes of sections, bars, colours.
     console : list of str
         What appeared on the console.
     """

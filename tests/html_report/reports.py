@@ -19,7 +19,6 @@ from onnxfold.report import (
     InputRecord,
     LatencyRecord,
     ModelSize,
-    NetworkNode,
     PassRecord,
     Refusal,
     VarianceRatio,
@@ -27,7 +26,7 @@ from onnxfold.report import (
 
 NASTY = "<script>alert('x')</script>&\"'><img src=x onerror=alert(1)>"
 SECTION_NAMES = (
-    "numbers", "network", "fidelity", "inputs", "widths", "errors", "variances", "correlations", "refusals", "passes",
+    "numbers", "fidelity", "inputs", "widths", "errors", "variances", "correlations", "refusals", "passes",
     "reproduce",
 )  # fmt: skip
 
@@ -54,20 +53,6 @@ def diagnostics(names: list[str], width: int = 64) -> Diagnostics:
         tuple(CorrelationHistogram(name, counts, counts[::-1]) for name in names),
         samples=64,
     )
-
-
-def network(groups: list[GroupRecord]) -> list[NetworkNode]:
-    """Return a layer per group, one in three of them behind a join with the layer before the last; and an output."""
-    nodes: list[NetworkNode] = []
-    for i, group in enumerate(groups):
-        last = len(nodes) - 1
-        if i % 3 == 2:
-            nodes.append(NetworkNode(f"add_{i}", "Add", (last - 1, last)))
-            last += 1
-        nodes.append(
-            NetworkNode(group.name, "Conv", (last,) if nodes else (), group.width, group.folded_width, group.name)
-        )
-    return [*nodes, NetworkNode("output", "Gemm", (len(nodes) - 1,), 10, 10)]
 
 
 def rich(names: list[str] | None = None) -> FoldReport:
@@ -101,7 +86,6 @@ def rich(names: list[str] | None = None) -> FoldReport:
         latency=LatencyRecord(3.47e-3, 2.08e-3, 0.6, 0.02, 31, 1),
         accuracy=AccuracyRecord(0.92, 0.911, 500, 0.9, (-0.4, 2.2), 1.0),
         model_sha256="5e" * 32,
-        network=network(groups),
         picture=png_grid(np.linspace(0.0, 1.0, 8 * 3 * 16 * 16).reshape(8, 3, 16, 16), columns=4),
     )
 

@@ -83,30 +83,6 @@ def test_every_bar_can_be_told_from_the_page_and_from_the_bar_below(
     assert contrast(*(fill for _, fill in bars)) >= 3
 
 
-@every_page
-def test_no_bar_is_invisible_but_where_nothing_is(opened: Opened, name: str) -> None:
-    heights = opened.measured[name]["network"]
-    report = PAGES[name][0]()
-    widths = [w for node in report.network if node.is_layer for w in (node.width, node.folded_width)]
-    assert len(heights) == len(widths)
-    assert all(height >= 0.9 for height in heights)
-    if widths:
-        tallest = max(widths)
-        assert heights == pytest.approx([96 * width / tallest for width in widths], abs=0.6)
-
-
-def test_a_wide_network_scrolls_sideways_and_shows_it(opened: Opened) -> None:
-    for width in (360, 1200):
-        (scroller,) = opened.measured[f"large-{width}"]["scrollers"]
-        assert scroller["inside"] > 8000
-        assert scroller["shown"] < width
-        assert scroller["bar"] >= 12
-        assert contrast(_hex(scroller["thumb"]), "#f4f6f9") >= 3  # the colour of its groove
-    (scroller,) = opened.measured["rich-1200"]["scrollers"]
-    assert scroller["inside"] == scroller["shown"]
-    assert scroller["bar"] == 0
-
-
 def test_generated_images_are_shown(opened: Opened) -> None:
     for width in (360, 1200):
         ((natural, shown),) = opened.measured[f"rich-{width}"]["images"]

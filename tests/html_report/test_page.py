@@ -56,7 +56,6 @@ def test_texts_are_escaped_and_not_lost() -> None:
     body = page.texts[page.all("body")[0]]
     sections = {name: page.texts[page.by_id(name)] for name in SECTION_NAMES}
     for name in (
-        "network",
         "fidelity",
         "inputs",
         "widths",
@@ -141,28 +140,6 @@ def test_every_measure_of_an_output_is_in_the_table() -> None:
     assert page.rows("fidelity")[2] == ["mask", "0.1", "", "", "positions with the same class 87.5%, mean IoU 75.0%"]
 
 
-def test_the_picture_of_the_network_shows_widths_groups_and_joins() -> None:
-    report = rich()
-    page = Page(render_html(report))
-    inside = page.inside(page.by_id("network"))
-    titles = [page.texts[i] for i in inside if page.elements[i][0] == "title"]
-    assert titles == [
-        "The network: 4 layers, 2 of them narrower than before",
-        "/stem/conv/Conv (Conv): 64 channels, fold group 1",
-        "/layer1/conv1/Conv (Conv): 64 \u2192 56 channels, fold group 2",
-        "add_2 (Add)",
-        "/classifier/fc1/Gemm (Conv): 64 \u2192 48 channels, fold group 3",
-        "output (Gemm): 10 channels, keeps its width",
-    ]
-    bars = [page.elements[i][1] for i in inside if page.elements[i][0] == "rect" and "x" in page.elements[i][1]]
-    heights = [float(bar["height"]) for bar in bars]
-    assert [h / heights[0] for h in heights] == pytest.approx(
-        [width / 64 for node in report.network if node.is_layer for width in (node.width, node.folded_width)]
-    )
-    flows = [page.elements[i][0] for i in inside if page.elements[i][1].get("class") == "flow"]
-    assert sorted(flows) == ["line"] * 4 + ["path"]  # an arc from the first layer to the join
-
-
 def test_every_section_explains_its_words() -> None:
     page = Page(render_html(bare()))
     for name in SECTION_NAMES:
@@ -190,7 +167,6 @@ def test_what_is_missing_is_said() -> None:
     page = Page(render_html(bare()))
     for name, words in {
         "numbers": "unknown",
-        "network": "Not drawn",
         "fidelity": "was not verified",
         "inputs": "was not run",
         "widths": "no fold groups",
