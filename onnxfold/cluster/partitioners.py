@@ -167,6 +167,11 @@ class Partitioner:
     pairs: Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[Partners]] | None = None
 
     @property
+    def rotates_streams(self) -> bool:
+        """Whether residual streams are rotated."""
+        return self.rotates == "streams"
+
+    @property
     def stand_in(self) -> str:
         """The row that takes its place where it needs moments, and there are none."""
         return "kmeans" if self.averages else SELECTION

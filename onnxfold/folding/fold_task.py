@@ -136,7 +136,7 @@ def open_task(
         ties,
         tables=tables,
         queries=tables,
-        streams=method.partitioner.rotates == "streams",
+        streams=method.partitioner.rotates_streams,
         inside_heads=config.inside_heads,
         rare=rare_words(model, config.tokenizer) if tables else (),
     )

@@ -40,6 +40,10 @@ addEventListener('load', () => {
         return svg && (box.left < svg.left - 1 || box.right > svg.right + 1 || box.bottom > svg.bottom + 1);
       }).map(([e]) => e.textContent),
       smallest_text: Math.min(...shown.filter(([e]) => e.tagName == 'text').map(([e, box]) => box.height), 99),
+      scrollers: [...page.querySelectorAll('.scroll')].map(e => ({
+        inside: e.scrollWidth, shown: e.clientWidth, bar: e.offsetHeight - e.clientHeight,
+        thumb: frame.contentWindow.getComputedStyle(e, '::-webkit-scrollbar-thumb').backgroundColor,
+      })),
       bars: [...page.querySelectorAll('rect')].map(e => {
         const box = e.getBoundingClientRect();
         return [e.getAttribute('class'), frame.contentWindow.getComputedStyle(e).fill, box.width, box.height];

@@ -17,7 +17,8 @@ from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import save, to_model
 from onnxfold.graph.nodes import all_nodes, is_quantized, subgraphs
-from onnxfold.graph.run.loops import MOST_SECONDS, limit_run, open_loop
+from onnxfold.graph.run import loops
+from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import FLOAT_TYPES, Array, Shape, bits_per_element, type_in_onnxruntime
@@ -326,7 +327,7 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
             inputs.append(Path(folder) / f"{i}.npz")
             np.savez(inputs[-1], **{name: np.asarray(values) for name, values in batch.items()})  # type: ignore[arg-type]
         command = python("-c", _CHILD, str(most), str(path), *map(str, inputs))
-        seconds = None if loop is None else MOST_SECONDS * len(batches)
+        seconds = None if loop is None else loops.MOST_SECONDS * len(batches)
         try:
             code = subprocess.run(command, capture_output=True, check=False, timeout=seconds).returncode
         except subprocess.TimeoutExpired:
