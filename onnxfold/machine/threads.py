@@ -68,7 +68,7 @@ class _SharedLimit:
 
     def __enter__(self) -> None:
         with self._lock:
-            pools = _thread_pools(len(sys.modules))
+            pools = thread_pools()
             if pools is not self._limited:  # libraries were loaded since others entered, or nobody is inside
                 self._limits.enter_context(pools.limit(limits=1, user_api="blas"))
                 self._limited = pools
@@ -80,6 +80,11 @@ class _SharedLimit:
             if not self._inside:
                 self._limits.close()
                 self._limited = None
+
+
+def thread_pools() -> ThreadpoolController:
+    """Return the thread pools of the libraries that are loaded, looked for once."""
+    return _thread_pools(len(sys.modules))
 
 
 @lru_cache(1)

@@ -3,10 +3,10 @@
 import warnings
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from onnxfold.cluster.gram import Points, Vector, cut_tree
 from onnxfold.cluster.partition import Labels, check_clusters
+from onnxfold.machine.threads import thread_pools
 from onnxfold.statistics.samples import parts
 
 _MAX_ITERATIONS = 50
@@ -37,7 +37,7 @@ def _by_coordinates(points: Points, weights: Vector, labels: Labels, k: int) -> 
     places = points.coordinates
     means = np.stack([np.average(places[labels == c], axis=0, weights=weights[labels == c]) for c in range(k)])
     # One thread: several add up cluster sums in an order that changes from run to run.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with thread_pools().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than k
         model = KMeans(k, init=means, n_init=1, max_iter=_MAX_ITERATIONS).fit(places, sample_weight=weights)
     nearest = np.asarray(model.labels_, np.int64)
