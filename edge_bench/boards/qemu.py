@@ -1,7 +1,6 @@
 """The emulated Cortex-M4F, QEMU's mps2-an386: build an ELF file for it from a model, read its section sizes, run it."""
 
 import errno
-import json
 import os
 import re
 import select
@@ -11,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.job import BenchJob
 from onnxfold.export.firmware.generated_c import INSTALL as GENERATOR_INSTALL
 from onnxfold.export.firmware.generated_c import PACKAGE as GENERATOR
-from onnxfold.export.firmware.project import FirmwareReport, write_project
+from onnxfold.export.firmware.project import write_project
 
 #: Program -> Debian packages that bring it.
 PROGRAMS = {
@@ -90,18 +89,17 @@ class DoesNotFitError(DeviceError):
         super().__init__(f"the firmware does not link: it overflows {text}; fold more, or use a board with more memory")
 
 
-def project_of(job: BenchJob, folder: Path, memory: str) -> FirmwareReport:
-    """Write the project of a job into a new folder.
+def project_of(job: BenchJob, folder: Path, memory: str) -> Path:
+    """Write the project of a job into a new folder, and return that.
 
     C is generated once per job, which takes seconds, and kept in its scratch folder.
     """
-    kept, note = job.work / "firmware", job.work / "firmware.json"
-    if not note.is_file():
-        shutil.rmtree(kept, ignore_errors=True)
-        note.write_text(json.dumps(asdict(write_project(job.onnx, kept, "qemu", name=job.name))))
+    kept = job.work / "firmware"
+    if not kept.is_dir():
+        write_project(job.onnx, kept, "qemu", name=job.name)
     shutil.copytree(kept, folder)
     (folder / "memory.ld").write_text(memory)
-    return FirmwareReport(**{**json.loads(note.read_text()), "path": str(folder)})
+    return folder
 
 
 def build(project: Path, *, optimisation: str = "-O2", defines: str = "") -> Firmware:

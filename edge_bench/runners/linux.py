@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -58,20 +57,13 @@ finally:
 def run_here(job: BenchJob, *, timeout_s: float = 600.0) -> list[BenchResult]:
     """Measure in every interpreter here, in other processes: memory is the model's, not onnxfold's."""
     package = pack(job, timeout=timeout_s)
-    with tempfile.TemporaryDirectory(dir=job.work) as folder:
-        for file, content in package.files.items():
-            (Path(folder) / file).write_bytes(content)
-        command = python(str(Path(folder) / SCRIPT), str(Path(folder) / "job.json"))
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-                timeout=(timeout_s + 10.0) * len(INTERPRETERS),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            return [failure(job, HOST, f"no result within {error.timeout:g} s")]
-    answer = last_measurement(done.stdout)
+    try:
+        out, complaint, _ = _run(python("-c", _UNPACK_AND_RUN), package, (timeout_s + 10.0) * len(INTERPRETERS))
+    except subprocess.TimeoutExpired as error:
+        return [failure(job, HOST, f"no result within {error.timeout:g} s")]
+    answer = last_measurement(out)
     if answer is None:
-        return [failure(job, HOST, f"the measuring script failed: {_last_line(done.stderr, done.returncode)}")]
+        return [failure(job, HOST, f"the measuring script failed: {complaint}")]
     return rows(job, HOST, package, answer)
 
 
@@ -103,23 +95,18 @@ class SshRunner:
         name, package = device.name, pack(job, timeout=self.timeout_s)
         limit = (self.timeout_s + self.connect_s) * len(INTERPRETERS)
         try:
-            done = subprocess.run(
-                self._command(), input=package.to_tar(), capture_output=True, check=False, timeout=limit
-            )
+            out, complaint, code = _run(self._command(), package, limit)
         except subprocess.TimeoutExpired:
             return [failure(job, name, f"'{self.host}' gave no answer within {limit:g} s")]
         except OSError as error:
             return [failure(job, name, f"ssh cannot be started: {error.strerror}", status="unavailable")]
-        out, complaint = (
-            done.stdout.decode(errors="replace"), _last_line(done.stderr.decode(errors="replace"), done.returncode)
-        )  # fmt: skip
         answer = last_measurement(out)
         if answer is not None:
             return rows(job, name, package, answer)
         if _NO_PYTHON in out:
             reason = f"'{self.host}' has no python3: install it there, apt install python3"
             return [failure(job, name, reason, status="unavailable")]
-        if done.returncode == _SSH_FAILED:
+        if code == _SSH_FAILED:
             try_this = f"this must work: ssh -o BatchMode=yes {self.host} true"
             reason = f"ssh does not reach '{self.host}': {complaint}; {try_this}"
             return [failure(job, name, reason, status="unavailable")]
@@ -136,9 +123,12 @@ class SshRunner:
         ]  # fmt: skip
 
 
-def _last_line(text: str, code: int) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {code}"
+def _run(command: list[str], package: "Package", timeout_s: float) -> tuple[str, str, int]:
+    """Run a command that reads a package; return its output, its last complaint, and its exit code."""
+    done = subprocess.run(command, input=package.to_tar(), capture_output=True, check=False, timeout=timeout_s)
+    out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    return out, lines[-1] if lines else f"exit code {done.returncode}", done.returncode
 
 
 @dataclass(frozen=True)

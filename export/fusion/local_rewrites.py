@@ -11,7 +11,7 @@ from onnxfold.graph.patterns import Match, Mismatch, Op, chain, scaled
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline, Rewrite
-from onnxfold.passes.normalize.unneeded import RemoveUnused
+from onnxfold.passes.normalize.unneeded import RemoveUnused, passes_on
 
 _ERF_PLUS_1 = Op("Add", (Op("Erf", (scaled("x", 1 / math.sqrt(2)),)), 1.0))
 _CLIP_PLUS_3 = Op("Clip", (Op("Add", ("x", 3.0)),))
@@ -157,11 +157,8 @@ class DropInferenceDropout(Rewrite):
     def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
         """Return an Identity."""
         (node,) = match.nodes
-        training = node.input[2] if len(node.input) > 2 else ""
-        if training and not (view.is_weight(training) and not view.weight(training).reshape(-1)[0]):
-            raise Mismatch("it may drop")
-        if any(view.consumers(o) or o in view.output_names for o in node.output[1:] if o):
-            raise Mismatch("its mask is read")
+        if not passes_on(view, node, node.input):
+            raise Mismatch("it may drop, or its mask is read")
         return [helper.make_node("Identity", node.input[:1], node.output[:1], node.name)]
 
 

@@ -1,7 +1,7 @@
 """Files and folders that are not yet complete.
 
-They lie in the folder of what they become, because only a move inside of a file system is atomic, under short names of
-their own, because the name of what they become may be as long as a name can be. A run that is killed leaves them
+They lie in folders of their own beside what they become, because only a move inside of a file system is atomic, under
+short names, because the name of what they become may be as long as a name can be. A run that is killed leaves them
 behind; a later run removes those that nobody holds a lock on and that nobody wrote to for a day. Their names hold their
 number in the file system, so that nothing of a user's that is called alike is taken for one.
 """
@@ -84,28 +84,33 @@ def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
 @contextmanager
 def part_file(folder: Path, *, private: bool) -> Iterator[PartFile]:
     """Open a new part in a folder; it is gone at the end unless it was moved."""
-    path = _fresh(folder)
     mode = 0o600 if private else 0o666  # less the umask, as for any new file
-    try:
+    with part_directory(folder) as drafts:
+        path = drafts / "file"
         with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            lock(file.fileno())
-            path = _mark_path(path)
             yield PartFile(path, file)
-    finally:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager
 def part_directory(folder: Path) -> Iterator[Path]:
-    """Make a folder for parts in a folder; it is gone at the end unless it was moved."""
-    path = _fresh(folder)
+    """Make a folder for parts in a folder; it goes at the end, with what was not moved out of it.
+
+    What killed runs left beside it goes, too, if it is older than a day and not held.
+    """
+    with suppress(OSError):
+        for remains in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+            with suppress(OSError):
+                _remove_if_stale(remains)
+    path = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
     descriptor = -1
     try:
         path.mkdir(0o700)
         with suppress(OSError):  # Windows opens no folders
             descriptor = os.open(path, os.O_RDONLY)
             lock(descriptor)
-        path = _mark_path(path)
+        marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
+        with suppress(PermissionError):  # Windows renames no open folders, and there no remains are removed
+            path = path.rename(marked)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
@@ -113,39 +118,17 @@ def part_directory(folder: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _fresh(folder: Path) -> Path:
-    """Return the path of a new part; what killed runs left beside it goes, if it is older than a day and not held."""
-    with suppress(OSError):
-        for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
-            with suppress(OSError):
-                _remove_if_stale(path)
-    return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
-
-
 def _remove_if_stale(path: Path) -> None:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0))
     try:
         status = os.fstat(descriptor)
-        if path.name != _mark(path.name.split("-")[1], status) or time.time() - status.st_mtime < _STALE_SECONDS:
-            return
-        if not lock(descriptor):  # somebody writes it, or nobody can tell
-            return
-        if stat.S_ISDIR(status.st_mode):
+        is_ours = path.name == _mark(path.name.split("-")[1], status)
+        if is_ours and time.time() - status.st_mtime > _STALE_SECONDS and lock(descriptor):
             shutil.rmtree(path, ignore_errors=True)
-        elif stat.S_ISREG(status.st_mode):
-            path.unlink()
     finally:
         os.close(descriptor)
 
 
-def _mark_path(path: Path) -> Path:
-    """Write the number of a new part into its name, where open files can be renamed."""
-    marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
-    with suppress(PermissionError):  # Windows, where no remains are removed
-        return path.rename(marked)
-    return path
-
-
 def _mark(token: str, status: os.stat_result) -> str:
+    """Return a name that holds the number of a part."""
     return f"{_PREFIX}{token}-{status.st_ino:x}{_SUFFIX}"

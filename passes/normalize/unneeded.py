@@ -38,13 +38,13 @@ class EliminateIdentity(Pass):
         renamed: dict[str, str] = {}
         for node in view.nodes:
             inputs = [renamed.get(name, name) for name in node.input]
-            if _is_identity(view, node, inputs) and node.output[0] not in fixed:
+            if passes_on(view, node, inputs) and node.output[0] not in fixed:
                 renamed[node.output[0]] = inputs[0]
         view.rename_inputs(renamed)
         return PassResult(view.substitute({}, removed=renamed))
 
 
-def _is_identity(view: GraphView, node: NodeProto, inputs: Sequence[str]) -> bool:
+def passes_on(view: GraphView, node: NodeProto, inputs: Sequence[str]) -> bool:
     """Whether a node, with these inputs, passes on the first of them."""
     if node.op_type != "Dropout" or node.domain not in DEFAULT_DOMAINS:
         return node.op_type == "Identity" and node.domain in DEFAULT_DOMAINS

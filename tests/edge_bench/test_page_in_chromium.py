@@ -29,7 +29,5 @@ def test_the_table_scrolls_sideways_and_shows_it(opened: Opened) -> None:
 
 
 def test_there_is_no_picture_without_a_latency() -> None:
-    page = render_html(ROWS)
-    assert page.count("<svg") == 2
-    assert "no latency known" in page
+    assert render_html(ROWS).count("<svg") == 2
     assert render_html(ROWS[2:]).count("<svg") == 0

@@ -17,14 +17,11 @@ def _age(path: Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
-@pytest.fixture(params=["file", "folder"])
-def remains(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def remains(tmp_path: Path) -> Path:
     path = tmp_path / ".onnxfold-0123456789abcdef.part"
-    if request.param == "file":
-        path.write_text("half of a model")
-    else:
-        path.mkdir()
-        (path / "model.tflite").write_text("half of a model")
+    path.mkdir()
+    (path / "model.tflite").write_text("half of a model")
     return path.rename(tmp_path / f".onnxfold-0123456789abcdef-{path.stat().st_ino:x}.part")
 
 
@@ -51,7 +48,7 @@ def test_remains_that_a_run_holds_stay(remains: Path, tmp_path: Path) -> None:
 
 def test_running_writers_hold_their_parts(tmp_path: Path) -> None:
     with part_file(tmp_path, private=False) as part, part_directory(tmp_path) as folder:
-        for path in (part.path, folder):
+        for path in (part.path.parent, folder):
             _age(path, 10 * DAY)
         with replace_file(tmp_path / "x") as file:
             file.write(b"new")
@@ -102,5 +99,5 @@ def test_a_new_folder_takes_the_place_of_an_empty_one(tmp_path: Path) -> None:
 def test_nobody_else_reads_what_becomes_a_private_file(tmp_path: Path) -> None:
     (tmp_path / "x").touch(0o600)
     with replace_file(tmp_path / "x"):
-        (part,) = tmp_path.glob("*.part")
+        (part,) = tmp_path.glob("*.part/*")
         assert part.stat().st_mode & 0o777 == 0o600

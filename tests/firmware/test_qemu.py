@@ -16,12 +16,11 @@ from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
-from onnxfold.edge_bench.boards.qemu import DoesNotFitError, Firmware, build, command, emulate_firmware, project_of
+from onnxfold.edge_bench.boards.qemu import DoesNotFitError, Firmware, build, command, emulate_firmware
 from onnxfold.edge_bench.job import BenchJob, prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner, count_by_op
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES
 from onnxfold.export.firmware.project import FirmwareReport, write_project
 from onnxfold.graph.files.load import load
 from tests.firmware.jobs import job_of, small_model
@@ -37,7 +36,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> BenchJob:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory, job: BenchJob) -> FirmwareReport:
-    return project_of(job, tmp_path_factory.mktemp("project") / "firmware", memory_ld(FLASH_BYTES, RAM_BYTES))
+    return write_project(job.onnx, tmp_path_factory.mktemp("project") / "firmware", "qemu", name=job.name)
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_no_board_at_the_port(job: BenchJob) -> None:
 @pytest.mark.skipif(bool(qemu.missing_tools()), reason=qemu.missing_tools())
 def test_emulated_firmware_on_a_pseudo_terminal(job: BenchJob, tmp_path: Path) -> None:
     project = project_of(job, tmp_path / "firmware", memory_ld(FLASH_BYTES, RAM_BYTES))
-    firmware = build(Path(project.path))
+    firmware = build(project)
     process = subprocess.Popen(
         command(firmware.elf, "pty"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -179,60 +179,47 @@ def conv_transpose(op: Op) -> None:
     layout, group, flat = channels_last(rank), op.integer("group", 1), [1] * (4 - rank)
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]
     x = as_image(op, op.read(0, layout))
-    spatial, output = [int(d) for d in x.shape[1:3]], [*flat, *(int(d) for d in op.result()[2:])]
-    stride = op.integers("strides", [1] * len(size))
-    window = _Window(
-        [(k - 1) * d + 1 for k, d in zip([*flat, *size], dilation, strict=True)], [*flat, *stride],
-        [0] * len(flat) + _begins(op, spatial[len(flat) :], size, stride, output[len(flat) :]), output,
-    )  # fmt: skip
+    output = [*flat, *(int(d) for d in op.result()[2:])]
+    crops = [(0, 0)] * len(flat) + _crops(op, op.shape()[2:], size, op.result()[2:])
 
     def weights(group_index: int) -> Value:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
         return op.weight(1, lambda w: _image_weights(w[rows], dilation).transpose(1, 2, 3, 0))
 
     y = op.graph.concatenate(
-        [_write_group(op, part, weights(i), window) for i, part in enumerate(op.graph.split(x, 3, group))], 3
+        [_write_group(op, part, weights(i), crops, output) for i, part in enumerate(op.graph.split(x, 3, group))], 3
     )
     if op.has_input(2):
         y = op.graph.op("ADD", [y, op.weight(2)], y.shape)
     op.write(from_image(op, y, rank), layout)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Sizes in both spatial dimensions."""
-
-    kernel: list[int]
-    stride: list[int]
-    begins: list[int]  # what is cropped in front
-    output: list[int]
-
-
-def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], output: list[int]) -> list[int]:
-    """Return the sizes cropped in front, for each spatial dimension."""
-    rank = len(size)
-    dilation = op.integers("dilations", [1] * rank)
-    extra = op.integers("output_padding", [0] * rank)
-    auto = op.text("auto_pad", "NOTSET")
-    begins = op.integers("pads", [0] * 2 * rank)[:rank]
-    if auto == "NOTSET" and not op.has_attribute("output_shape"):
-        return begins
+def _crops(op: Op, spatial: Shape, size: list[int], output: Shape) -> list[tuple[int, int]]:
+    """Return what is cropped in front and behind, for each spatial dimension; negative where it is padded."""
+    rank, auto = len(size), op.text("auto_pad", "NOTSET")
+    stride, dilation = (op.integers(name, [1] * rank) for name in ("strides", "dilations"))
+    extra, begins = (op.integers(name, [0] * 2 * rank)[:rank] for name in ("output_padding", "pads"))
     crops = []
-    for n, k, s, d, e, out in zip(spatial, size, stride, dilation, extra, output, strict=True):
-        total = max(s * (n - 1) + e + (k - 1) * d + 1 - out, 0)
-        crops.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
-    return crops if auto != "VALID" else [0] * rank
+    for n, k, s, d, e, begin, out in zip(spatial, size, stride, dilation, extra, begins, output, strict=True):
+        over = s * (int(n) - 1) + (k - 1) * d + 1 - int(out)
+        if auto == "VALID":
+            begin = 0
+        elif auto != "NOTSET" or op.has_attribute("output_shape"):
+            total = max(over + e, 0)
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        crops.append((begin, over - begin))
+    return crops
 
 
-def _write_group(op: Op, x: Value, weights: Value, window: _Window) -> Value:
-    kernel, stride, begins, output = window.kernel, window.stride, window.begins, window.output
+def _write_group(op: Op, x: Value, weights: Value, crops: list[tuple[int, int]], output: list[int]) -> Value:
     kinds, spatial = schema().Padding, [int(d) for d in x.shape[1:3]]
-    full = [s * (n - 1) + k for n, k, s in zip(spatial, kernel, stride, strict=True)]
+    stride = [1, *op.integers("strides", [1, 1])][-2:]
+    full = [o + a + b for o, (a, b) in zip(output, crops, strict=True)]
     same = all(
-        n == math.ceil(o / s) and f >= o and b == (f - o) // 2
-        for n, s, f, o, b in zip(spatial, stride, full, output, begins, strict=True)
+        n == math.ceil(o / s) and f >= o and a == (f - o) // 2
+        for n, s, f, o, (a, _) in zip(spatial, stride, full, output, crops, strict=True)
     )
-    whole = full == output and not any(begins)
+    whole = not any(map(any, crops))
     shape = (x.shape[0], *(output if same else full), int(weights.shape[0]))
     y = op.graph.op(
         "TRANSPOSE_CONV", [_shape(op, x, shape), weights, x], shape, "FLOAT32",
@@ -240,10 +227,10 @@ def _write_group(op: Op, x: Value, weights: Value, window: _Window) -> Value:
     )  # fmt: skip
     if same or whole:
         return y
-    after = [b + o - f for b, o, f in zip(begins, output, full, strict=True)]
-    if any(a > 0 for a in after) or any(b < 0 for b in begins):  # output_padding, or a crop below zero
-        y = pad(op, y, ((0, 0), *((max(-b, 0), max(a, 0)) for b, a in zip(begins, after, strict=True)), (0, 0)), 0)
-    start = [0, *(max(b, 0) for b in begins), 0]
+    pads = [(max(-a, 0), max(-b, 0)) for a, b in crops]
+    if any(map(any, pads)):  # output_padding, or a crop below zero
+        y = pad(op, y, ((0, 0), *pads, (0, 0)), 0)
+    start = [0, *(max(a, 0) for a, _ in crops), 0]
     if any(start) or tuple(y.shape[1:3]) != tuple(output):
         bounds = [op.graph.indices(start), op.graph.indices([-1, *output, -1])]
         y = op.graph.op("SLICE", [y, *bounds], (x.shape[0], *output, shape[-1]))
