@@ -1,7 +1,7 @@
 """Run a benchmark: models -> jobs -> the best available runner per device -> rows."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -50,14 +50,12 @@ def bench(
     devices: Sequence[str] = (ALL,),
     *,
     progress: Progress = silent,
-    planner: Callable[[DeviceProfile | None], Plan] | None = None,
     **options: Unpack[BenchOptions],
 ) -> list[BenchResult]:
     """Measure ONNX models on devices; return rows, model by model, in each the devices in the order given.
 
     Devices are names or TOML files of profiles, 'host' for this machine, 'all' for it and every known board. What could
-    not be measured is a row, too; a model that cannot be loaded, or that onnxruntime does not run, is an error. The
-    means are those of :func:`plan`, unless a planner is given.
+    not be measured is a row, too; a model that cannot be loaded, or that onnxruntime does not run, is an error.
     """
     if isinstance(models, str | bytes | PathLike):
         raise OptionTypeError("models is a list of paths, not one path: give [path]")
@@ -75,7 +73,7 @@ def bench(
             checks.text(name, value)
     targets = _targets([checks.path_text("devices", device) for device in checks.entries("devices", devices)])
     _check_boards(targets, port, host)
-    plans = [(planner or partial(plan, port=port, host=host))(target) for target in targets]
+    plans = [plan(target, port=port, host=host) for target in targets]
     rows: list[BenchResult] = []
     for number, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
         with tempfile.TemporaryDirectory(prefix="onnxfold-bench-") as folder:

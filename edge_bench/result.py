@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxfold._version import __version__
 from onnxfold.html_report.elements import Element, breakable, element, page, table
+from onnxfold.report import milliseconds
 from onnxfold.terminal import Table
 
 #: How a latency was obtained; every row carries one of these, and tables print it.
@@ -91,10 +92,10 @@ def latency_text(row: BenchResult) -> str:
     """Return a latency with its range, or what became of the row."""
     if row.status != "ok":
         return row.status.replace("-", " ")
-    ends = [_ms(end) for end in (row.latency_low_s, row.latency_high_s) if end is not None]
+    ends = [milliseconds(end) for end in (row.latency_low_s, row.latency_high_s) if end is not None]
     if row.latency_s is None:
         return f"{' to '.join(ends)} ms" if ends else ""
-    return f"{_ms(row.latency_s)} ms ({'-'.join(ends)})" if ends else f"{_ms(row.latency_s)} ms"
+    return f"{milliseconds(row.latency_s)} ms ({'-'.join(ends)})" if ends else f"{milliseconds(row.latency_s)} ms"
 
 
 def bytes_text(count: int | None) -> str:
@@ -132,10 +133,6 @@ def tables(rows: Sequence[BenchResult]) -> list[Table]:
         title = f"{model}: median latency (quartiles), or the range of an estimate"
         made.append(Table(title, COLUMNS[1:], lines, left=_LEFT, narrow=_NARROW))
     return made
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
 
 
 _STYLE = "header, main, footer { max-width: 76rem; } .figures th { white-space: nowrap; } "

@@ -31,7 +31,7 @@ from onnxfold.printable import printable
 KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
 RUNTIMES = ("tflm", "generated")
 _ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
-_CORE = ("dut.c", "dut.h", "model_run.h", "port.h", "text.c", "text.h")
+_CORE = ("dut.c", "model_run.h", "port.h", "text.c")
 _ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
 _ARDUINO_LIBRARY = "Chirale_TensorFLowLite (2.0.0)"
 _ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'

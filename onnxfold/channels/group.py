@@ -225,12 +225,17 @@ def put_rows_of(view: GraphView, member: Member, rows: Array) -> None:
 
 def taken_rows(values: Array, member: Member) -> Array:
     """Return the units' entries of an array that is shaped like the member's weight."""
-    return take_rows(values, member.axis.axis, member.axis.blocks, member.positions)
+    front = move_to_front(np.asarray(values, working_type(values)), member.axis.axis, member.axis.blocks)
+    rows = front[member.positions.reshape(-1)]
+    return np.ascontiguousarray(rows.reshape(*member.positions.shape, int(np.prod(front.shape[1:], dtype=np.int64))))
 
 
 def replaced_rows(values: Array, member: Member, rows: Array) -> Array:
-    """Return a copy of an array that is shaped like the member's weight, with other entries for the units."""
-    return put_rows(values, member.axis.axis, member.axis.blocks, member.positions, rows)
+    """Return a copy of an array that is shaped like the member's weight, with entries (n_units, r, rest) for units."""
+    axis, blocks, positions = member.axis.axis, member.axis.blocks, member.positions
+    front = np.array(move_to_front(np.asarray(values, working_type(values)), axis, blocks))
+    front[positions.reshape(-1)] = rows.reshape(positions.size, *front.shape[1:])
+    return np.ascontiguousarray(move_from_front(front, axis, blocks).astype(values.dtype, copy=False))
 
 
 def per_unit(view: GraphView, member: Member) -> Array:
@@ -275,20 +280,6 @@ def move_from_front(values: Array, axis: int, blocks: int = 1) -> Array:
     split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
     moved = np.moveaxis(split, 1, axis + 1)
     return moved.reshape(blocks * moved.shape[1], *moved.shape[2:])
-
-
-def take_rows(values: Array, axis: int, blocks: int, positions: Positions) -> Array:
-    """Return the entries of units along an axis."""
-    front = move_to_front(np.asarray(values, working_type(values)), axis, blocks)
-    rows = front[positions.reshape(-1)]
-    return np.ascontiguousarray(rows.reshape(*positions.shape, int(np.prod(front.shape[1:], dtype=np.int64))))
-
-
-def put_rows(values: Array, axis: int, blocks: int, positions: Positions, rows: Array) -> Array:
-    """Return a copy of `values` in which units' entries are replaced by `rows` of shape (n, r, rest)."""
-    front = np.array(move_to_front(np.asarray(values, working_type(values)), axis, blocks))
-    front[positions.reshape(-1)] = rows.reshape(positions.size, *front.shape[1:])
-    return np.ascontiguousarray(move_from_front(front, axis, blocks).astype(values.dtype, copy=False))
 
 
 def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Array:

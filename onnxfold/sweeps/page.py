@@ -166,14 +166,14 @@ def _select(name: str, title: str, options: Sequence[tuple[str, str]]) -> Elemen
 def _tables(rows: Sequence[Row], done: Sequence[Row], picked: Row | None) -> list[Element]:
     made = []
     if done:
-        best = fronts(done)
-        cost, quality = QUANTITIES[best.cost].title, best.quality.replace("_", " ")
+        cost, quality, best = fronts(done)
         cells: list[list[Content]] = [
-            [_fold(row), part("weights", row), part("latency", row), plain(best.quality, row)] for row in best.rows
+            [_fold(row), part("weights", row), part("latency", row), plain(quality, row)] for row in best
         ]
-        caption = f"Folds of each model that no other one beats in {cost} and {quality}."
-        head = ("Fold", "Weights", "Latency", QUANTITIES[best.quality].title.capitalize())
-        commands = [element("pre", element("code", row.command or "")) for row in best.rows]
+        title = QUANTITIES[quality].title
+        caption = f"Folds of each model that no other one beats in {QUANTITIES[cost].title} and {title}."
+        head = ("Fold", "Weights", "Latency", title.capitalize())
+        commands = [element("pre", element("code", row.command or "")) for row in best]
         made.append(section("front", "The front", table(caption, head, cells, "figures"), *commands))
         made.append(section("all", "All folds", element("div", _all_folds(done, picked), class_="scroll")))
     failed = [row for row in rows if row.status != DONE]

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "dut.h"
 #include "port.h"
 
 const uint32_t port_tick_hz = 1000000;

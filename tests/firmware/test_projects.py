@@ -274,7 +274,7 @@ def test_arduino_port_answers(tmp_path: Path) -> None:
     (tmp_path / "model_config.h").write_text(config_h(identity_interface(), "twice", "nano", "test", 16))
     (tmp_path / "model_tensors.c").write_text(tensors_c(identity_interface()))
     (tmp_path / "src").symlink_to(TEMPLATES / "arduino")
-    sketch = (TEMPLATES / "arduino" / "sketch.ino").read_text().replace("src/dut.h", "dut.h")
+    sketch = (TEMPLATES / "arduino" / "sketch.ino").read_text().replace("src/port.h", "port.h")
     sketch = f"#include <Arduino.h>\n{sketch}"  # as the Arduino builder does
     # Arduino's loop never ends; standard input does.
     (tmp_path / "sketch.cpp").write_text(

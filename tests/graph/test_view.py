@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold.channels.group import merge_axis, move_from_front, move_to_front, put_rows, take_rows
+from onnxfold.channels.declarations import Axis
+from onnxfold.channels.group import Member, merge_axis, move_from_front, move_to_front, replaced_rows, taken_rows
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import captured_names, node_key
@@ -149,11 +150,11 @@ def test_to_front_and_back(shape: tuple[int, ...], blocks: int, axis: int, seed:
 
 def test_take_and_put() -> None:
     values = np.arange(24, dtype=np.float16).reshape(4, 6)
-    positions = np.array([[0, 3], [1, 4]])
-    rows = take_rows(values, 1, 1, positions)
+    member = Member(Axis("w", 1), np.array([[0, 3], [1, 4]]), ())
+    rows = taken_rows(values, member)
     assert rows.dtype == np.float32  # half precision is computed in single
     np.testing.assert_array_equal(rows[1, 1], values[:, 4])
-    replaced = put_rows(values, 1, 1, positions, rows * 0)
+    replaced = replaced_rows(values, member, rows * 0)
     assert replaced.dtype == np.float16
     np.testing.assert_array_equal(replaced[:, [2, 5]], values[:, [2, 5]])
     assert not replaced[:, [0, 1, 3, 4]].any()

@@ -1,5 +1,5 @@
 // Answers the protocol of MLPerf Tiny's runner on the USB serial port; what it does is in src/.
-#include "src/dut.h"
+#include "src/port.h"
 
 void setup() {
   Serial.begin(115200);

@@ -1,15 +1,12 @@
 /* MLPerf Tiny's device under test, as its runner expects it (https://github.com/mlcommons/tiny, benchmark/api):
  * name, profile, timestamp, help, db load N, db HEX, db print, infer N W, results. Lines that begin with "x-" are
- * additions; the runner passes over them. */
-#include "dut.h"
-
+ * additions; the runner passes over them. Commands end in '%', replies in "m-ready". */
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "model_run.h"
 #include "port.h"
-#include "text.h"
 
 #define COMMAND_BYTES 80
 #define BYTES_PER_LINE 8

@@ -1,4 +1,4 @@
-/* What a board provides. */
+/* What a board provides, and what it drives with it. */
 #ifndef PORT_H
 #define PORT_H
 
@@ -24,6 +24,20 @@ typedef struct {
 } port_memory;
 
 port_memory port_memory_used(void);
+
+/* Prepares the model and greets the host. */
+void dut_start(void);
+
+/* Takes a byte from the host; runs the command that it completes. */
+void dut_receive(char byte);
+
+/* Text for the host, without printf: the same digits on every C library, and no heap. A float has nine significant
+ * digits ("-1.23456789e-05"), enough to give it back; "nan", "inf", "-inf". */
+void text_put(const char *text);
+void text_unsigned(uint64_t value);
+void text_signed(int64_t value);
+void text_hex(uint8_t value);
+void text_float(float value);
 
 #ifdef __cplusplus
 }

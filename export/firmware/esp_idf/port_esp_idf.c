@@ -9,7 +9,6 @@
 #include "freertos/task.h"
 #include "sdkconfig.h"
 
-#include "dut.h"
 #include "port.h"
 
 #define PORT_UART UART_NUM_0

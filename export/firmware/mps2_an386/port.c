@@ -2,7 +2,6 @@
 #include "port.h"
 
 #include "board.h"
-#include "dut.h"
 
 #define TICKS_PER_WRAP 0x1000000u /* SysTick has 24 bits */
 

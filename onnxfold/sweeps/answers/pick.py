@@ -1,7 +1,6 @@
 """The choice of one model, the front of those that no other one is better than in everything, and both as text."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from onnxfold.config.quantities import show_bytes
@@ -72,40 +71,29 @@ def front(rows: Iterable[Row], cost: str, quality: str) -> list[Row]:
     return rows_of_front
 
 
-@dataclass(frozen=True)
-class Fronts:
-    """The front of every model, by the first known one of some costs, and the best known quality."""
-
-    cost: str
-    quality: str
-    rows: list[Row]
-
-
-def fronts(rows: Sequence[Row]) -> Fronts:
-    """Return the fronts of finished folds, those of a model beside each other."""
+def fronts(rows: Sequence[Row]) -> tuple[str, str, list[Row]]:
+    """Return the first cost and the best quality that are known, and the fronts by them, those of a model together."""
     done = [row for row in rows if row.status == DONE]
     quality = quality_of(done) or "relative_error"
     cost = next((name for name in COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights")
     models = dict.fromkeys(row.model for row in done)
-    return Fronts(
-        cost, quality, [row for m in models for row in front([r for r in done if r.model == m], cost, quality)]
-    )
+    return cost, quality, [row for m in models for row in front([r for r in done if r.model == m], cost, quality)]
 
 
 def summary(rows: Sequence[Row]) -> Table:
     """Return a table: the front of every model."""
-    best, done = fronts(rows), sum(row.status == DONE for row in rows)
-    named = QUANTITIES[best.quality].title
+    (cost, quality, best), done = fronts(rows), sum(row.status == DONE for row in rows)
+    named = QUANTITIES[quality].title
     cells = [
         (
             Path(row.model).name, row.goal, row.how, str(row.seed), part("weights", row), part("macs", row),
-            part("latency", row), plain(best.quality, row),
+            part("latency", row), plain(quality, row),
         )
-        for row in best.rows
+        for row in best
     ]  # fmt: skip
     title = (
         f"{done} of {len(rows)} folds finished; these lose least {named.replace('relative ', '')} for their "
-        f"{QUANTITIES[best.cost].title.partition(' ')[0]}"
+        f"{QUANTITIES[cost].title.partition(' ')[0]}"
     )
     headers = ("model", "goal", "method", "seed", "weights", "MACs", "latency", named)
     return Table(title, headers, cells, left=headers[:3])
