@@ -17,7 +17,7 @@ from onnxfold.config import INT8, NO_REFINEMENT
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
-from onnxfold.html_report.numbers import change, size_cells
+from onnxfold.html_report.numbers import cost_cells
 from onnxfold.progress import Progress, ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
 
@@ -140,11 +140,8 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     """Print the costs, the fidelity and the notes of a fold."""
     if report.verdict is not None:
         say(str(report.verdict))
-    channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
-    cells = size_cells(report.before, report.after, report.latency)
-    cells.append(("channels in groups", *change(*channels)))
     title = f"{report.method}, {report.allocation} allocation, {report.requested}"
-    say_table(Table(title, ("", "before", "after", "removed"), cells, left=("",)))
+    say_table(Table(title, ("", "before", "after", "removed"), cost_cells(report), left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)
     say(f"groups folded: {folded} of {len(report.groups)}; weight axes left alone: {len(report.refusals)}")
     for group in report.groups if verbose else ():

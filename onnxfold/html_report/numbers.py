@@ -2,7 +2,7 @@
 
 import math
 
-from onnxfold.report import LatencyRecord, ModelSize, milliseconds
+from onnxfold.report import FoldReport, LatencyRecord, ModelSize, milliseconds
 
 _UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 UNKNOWN = "unknown"
@@ -61,6 +61,12 @@ def size_cells(before: ModelSize, after: ModelSize, latency: LatencyRecord | Non
         times = milliseconds(latency.before_s), milliseconds(latency.after_s)
         rows.insert(2, ("latency (ms)", *times, removed(1.0, latency.ratio)))
     return rows
+
+
+def cost_cells(report: FoldReport) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a table of what a fold saves: costs, and channels in groups."""
+    channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
+    return [*size_cells(report.before, report.after, report.latency), ("channels in groups", *change(*channels))]
 
 
 def change(old: int | None, new: int | None) -> tuple[str, str, str]:

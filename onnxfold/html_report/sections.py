@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from onnxfold.html_report import charts
 from onnxfold.html_report.command_line import command_line
-from onnxfold.html_report.elements import Content, Element, breakable, details, element, grid, table
-from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short, whole
-from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord, milliseconds
+from onnxfold.html_report.elements import Content, Element, breakable, element, grid, table
+from onnxfold.html_report.numbers import UNKNOWN, cost_cells, decimal, interval, percent, plural, whole
+from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord
 
 
 @dataclass(frozen=True)
@@ -23,30 +23,14 @@ class Section:
 
 
 def _numbers(report: FoldReport) -> list[Element]:
-    before, after = report.before, report.after
-    rows = [
-        ("Parameters", before.parameters, after.parameters),
-        (f"MACs per {before.macs_per}", before.macs, after.macs),
-        ("Size (bytes)", before.size_bytes, after.size_bytes),
-        ("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
-    ]
-    cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
     records = [str(record) for record in (report.refinement, report.quantization) if record is not None]
     below = [f"{text[0].upper()}{text[1:]}." for text in records]
-    latency = report.latency
-    if latency is not None:
-        times = milliseconds(latency.before_s), milliseconds(latency.after_s)
-        cells.insert(2, ("Latency (ms)", *times, removed(1.0, latency.ratio)))
-        below.append(f"Latency: {latency.how}; the spread of the ratio is {percent(latency.spread)}.")
+    below += [] if report.latency is None else [f"L{str(report.latency)[1:]}."]
     if report.merged is not None and report.merged.latency is not None:
         below.append(f"{report.merged.beside_one.capitalize()}.")
-    costs = table("Costs of the model", ("", "Before", "After", "Removed"), cells, "figures")
-    return [costs, *(element("p", line, class_="muted") for line in below)]
-
-
-def _count(value: float | None) -> Element:
-    """Return a number in full, and with three digits for screens that are too narrow for that."""
-    return element("span", element("span", whole(value), class_="exact"), element("span", short(value), class_="brief"))
+    costs = table("Costs of the model", ("", "Before", "After", "Removed"), cost_cells(report), "figures")
+    frame = element("div", costs, class_="scroll", tabindex="0", role="region", aria_label="Costs")
+    return [frame, *(element("p", line, class_="muted") for line in below)]
 
 
 def _fidelity(report: FoldReport) -> list[Element]:
@@ -122,16 +106,8 @@ def _refusals(report: FoldReport) -> list[Element]:
 def _passes(report: FoldReport) -> list[Element]:
     if not report.passes:
         return [element("p", "None were recorded.")]
-    changed = [record for record in report.passes if record.modified]
-    idle = [record for record in report.passes if not record.modified]
-    parts = [_pass_table(f"{plural(len(changed), 'pass').replace('passs', 'passes')} that changed the graph", changed)]
-    if idle:
-        parts.append(details(f"{len(idle)} that changed nothing", _pass_table("Nothing to do", idle)))
-    return parts
-
-
-def _pass_table(caption: str, records: list[PassRecord]) -> Element:
-    return table(caption, ("Pass", "Milliseconds"), [(r.name, f"{1e3 * r.seconds:,.1f}") for r in records], "figures")
+    cells = [(r.name, f"{1e3 * r.seconds:,.1f}", "" if r.modified else "no") for r in report.passes]
+    return [table("In their order", ("Pass", "Milliseconds", "Changed the graph"), cells, "figures")]
 
 
 def _reproduce(report: FoldReport) -> list[Element]:

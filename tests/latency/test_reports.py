@@ -57,7 +57,7 @@ def test_a_latency_that_varies_is_no_headline(folded: FoldResult) -> None:
     report = folded.report
     for spread, shown in ((0.1, True), (0.11, False)):
         result = replace(report, latency=replace(SLOWER, spread=spread))
-        assert ("1.15 \u00d7" in render_html(result)) == shown
+        assert ("latency (ms)" in render_html(result)) == shown
         assert ("latency (ms)" in str(size_cells(report.before, report.after, result.latency))) == shown
 
 
