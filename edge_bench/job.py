@@ -10,10 +10,9 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -32,6 +31,18 @@ from onnxfold.machine.python import python
 
 INSTALL = "pip install tflite-micro"
 _TIMEOUT_S = 120.0
+# Allocates an arena for a file, of a size, with so many inputs, runs once on zeros, and prints what was allocated, to
+# the standard error stream of C++. An arena that is too small may end the process.
+_ALLOCATE = """
+import sys, numpy
+from tflite_micro.python.tflite_micro import runtime
+interpreter = runtime.Interpreter.from_file(sys.argv[1], arena_size=int(sys.argv[2]))
+for index in range(int(sys.argv[3])):
+    detail = interpreter.get_input_details(index)
+    interpreter.set_input(numpy.zeros(detail["shape"], detail["dtype"]), index)
+interpreter.invoke()
+interpreter.print_allocations()
+"""
 _ALLOCATED = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
@@ -133,13 +144,6 @@ def write_tflite(job: BenchJob) -> TFLiteFile:
     return TFLiteFile(path, converted.inputs, converted.outputs)
 
 
-class Arena(NamedTuple):
-    """Bytes of an arena."""
-
-    head: int  # activations and scratch memory; tables that stay
-    tail: int
-
-
 def needs(job: BenchJob) -> MemoryNeed:
     """Return the memory of a model in TensorFlow Lite Micro; figures not to be had there are counted on the ONNX graph.
 
@@ -155,18 +159,20 @@ def needs(job: BenchJob) -> MemoryNeed:
         return replace(need, basis=f"{need.basis}; not allocated here: {arena}")
     return replace(
         need,
-        activation_bytes=max(need.activation_bytes or 0, arena.head),
-        table_bytes=max(need.table_bytes, arena.tail),
-        basis=f"{need.basis}; on this machine the arena takes {sum(arena):,} bytes",
+        activation_bytes=max(need.activation_bytes or 0, arena["head"]),
+        table_bytes=max(need.table_bytes, arena["tail"]),
+        basis=f"{need.basis}; on this machine the arena takes {sum(arena.values()):,} bytes",
     )
 
 
-def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | str:
-    """Allocate a model's arena; return in words what stands against it."""
+def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> dict[str, int] | str:
+    """Return the bytes of an arena: 'head', activations and scratch memory, and 'tail', tables that stay.
+
+    What stands against allocating it is returned in words.
+    """
     if find_spec("tflite_micro") is None:
         return f"tflite-micro is not installed: {INSTALL}"
-    script = str(resources.files("onnxfold.edge_bench.boards").joinpath("arena_script.py"))
-    command = python(script, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs))
+    command = python("-c", _ALLOCATE, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs))
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -175,4 +181,4 @@ def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | s
     if done.returncode or len(sizes) < 2:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return f"tflite-micro does not run the model: {lines[-1][:200]}"
-    return Arena(**sizes)
+    return sizes

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("onnxfold", "passes", "export", "edge_bench", "integrations")
 _NAMES = re.compile(r"pip install ([^\n]*)")
 #: What no extra holds.
-FURTHER = {"bokeh", "onnxruntime", "tflite-runtime", "tflite-micro"}
+FURTHER = {"onnxruntime", "tflite-runtime", "tflite-micro"}
 
 
 def _extras() -> dict[str, list[str]]:

@@ -61,15 +61,6 @@ class FirmwareReport(ModelOfProject):
 
 
 @dataclass(frozen=True)
-class _Named:
-    """Names of a project."""
-
-    kind: str
-    model: str  # what the firmware calls the model
-    folder: str
-
-
-@dataclass(frozen=True)
 class _Content:
     """The files of a model, by name, and what is said of it."""
 
@@ -123,7 +114,7 @@ def write_project(
     target = checks.path("directory", directory)
     check_outputs([Output(target, "the output", is_folder=True)], claims_on([model]))
     unnamed = Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model"
-    named = _Named(kind, options["name"] or unnamed, target.name)
+    names = {"name": options["name"] or unnamed, "directory": target.name}
     view = open_model(model, options["input_shapes"])
     fix_to_one_sample(view)
     with new_folder(target) as draft, tempfile.TemporaryDirectory() as work:
@@ -134,7 +125,7 @@ def write_project(
         board = board_of(kind, options["flash_bytes"], options["ram_bytes"])
         if kind != "qemu":  # whose linker says it, and by how many bytes
             require_room(content.need, board, dtype)
-        written = _project_files(content, named, board)
+        written = _project_files(content, kind, names, board)
         for file, text in written.items():
             (draft / file).parent.mkdir(parents=True, exist_ok=True)
             (draft / file).write_text(text, encoding="utf-8", newline="\n")
@@ -215,15 +206,15 @@ _TEMPLATES = {
 }
 
 
-def _project_files(content: _Content, named: _Named, board: DeviceProfile) -> dict[str, str]:
+def _project_files(content: _Content, kind: str, names: Mapping[str, str], board: DeviceProfile) -> dict[str, str]:
     """Return the text of every file of a project."""
-    templates, need = _TEMPLATES[named.kind], content.need
-    more, facts = _OWN_FILES[named.kind](content, named, board)
-    arena = _ESP_PSRAM if named.kind == "esp-idf" and need.in_psram(board) else ""
+    templates, need = _TEMPLATES[kind], content.need
+    more, facts = _OWN_FILES[kind](content, names["directory"], board)
+    arena = _ESP_PSRAM if kind == "esp-idf" and need.in_psram(board) else ""
     code = {
         **{n: _template(f"core/{n}") for n in _CORE},
         "model_config.h": config_h(
-            content.interface, named.model, board.name, need.runtime, need.arena_bytes or 0, arena
+            content.interface, names["name"], board.name, need.runtime, need.arena_bytes or 0, arena
         ),
         "model_tensors.c": tensors_c(content.interface),
         **content.files,
@@ -233,7 +224,7 @@ def _project_files(content: _Content, named: _Named, board: DeviceProfile) -> di
         **{f"{templates.code}/{n}": text for n, text in code.items()},
         **{n: _template(f"{templates.folder}/{n}") for n in templates.top},
         **more,
-        "README.md": _readme(_template(f"{templates.folder}/README.md"), content, named, facts),
+        "README.md": _readme(_template(f"{templates.folder}/README.md"), content, {**names, **facts}),
     }
 
 
@@ -241,14 +232,14 @@ def _project_files(content: _Content, named: _Named, board: DeviceProfile) -> di
 _OwnFiles = tuple[dict[str, str], dict[str, str]]
 
 
-def _qemu_files(content: _Content, named: _Named, board: DeviceProfile) -> _OwnFiles:
+def _qemu_files(content: _Content, folder: str, board: DeviceProfile) -> _OwnFiles:
     sizes = {"flash_text": _size(board.flash_bytes), "ram_text": _size(board.ram_bytes)}
     return {"memory.ld": memory_ld(board.flash_bytes, board.ram_bytes)}, sizes
 
 
-def _arduino_files(content: _Content, named: _Named, board: DeviceProfile) -> _OwnFiles:
-    if c_identifier(named.folder) != named.folder.replace("-", "_"):
-        raise ConfigError(f"'{named.folder}' cannot be a sketch's name: use letters, digits, '-' and '_'")
+def _arduino_files(content: _Content, folder: str, board: DeviceProfile) -> _OwnFiles:
+    if c_identifier(folder) != folder.replace("-", "_"):
+        raise ConfigError(f"'{folder}' cannot be a sketch's name: use letters, digits, '-' and '_'")
     lines = [
         "profiles:", "  nano33ble:", "    fqbn: arduino:mbed_nano:nano33ble", "    platforms:",
         f"      - platform: {_ARDUINO_PLATFORM}",
@@ -260,10 +251,10 @@ def _arduino_files(content: _Content, named: _Named, board: DeviceProfile) -> _O
         "library_text": f" and the library {library}" if content.is_tflm else "",
         "ide_text": f' and the library "{library}"' if content.is_tflm else "",
     }
-    return {f"{named.folder}.ino": _template("arduino/sketch.ino"), "sketch.yaml": "\n".join(lines)}, texts
+    return {f"{folder}.ino": _template("arduino/sketch.ino"), "sketch.yaml": "\n".join(lines)}, texts
 
 
-def _esp_idf_files(content: _Content, named: _Named, board: DeviceProfile) -> _OwnFiles:
+def _esp_idf_files(content: _Content, folder: str, board: DeviceProfile) -> _OwnFiles:
     requires = "driver esp_timer app_update bootloader_support" + (" esp-tflite-micro" if content.is_tflm else "")
     cmake = _template("esp_idf/main_CMakeLists.txt").replace("@REQUIRES@", requires)
     component = {"main/idf_component.yml": f"dependencies:\n  {_ESP_COMPONENT}\n"} if content.is_tflm else {}
@@ -274,17 +265,15 @@ def _esp_idf_files(content: _Content, named: _Named, board: DeviceProfile) -> _O
 _OWN_FILES = {"arduino": _arduino_files, "esp-idf": _esp_idf_files, "qemu": _qemu_files}
 
 
-def _readme(template: str, content: _Content, named: _Named, facts: Mapping[str, str]) -> str:
+def _readme(template: str, content: _Content, facts: Mapping[str, str]) -> str:
     runtime = content.need.runtime
     text = Template(template).substitute(
-        name=printable(named.model),
-        directory=printable(named.folder),
         runtime_text=f"{runtime} with the model as a .tflite array" if content.is_tflm else f"C code by {runtime}",
         input_bytes=content.interface.input_bytes,
         output_bytes=content.interface.output_bytes,
         activation_bytes=content.need.arena_bytes or 0,
         activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if content.is_tflm else "",
-        **facts,
+        **{name: printable(text) for name, text in facts.items()},
     )
     notes = "".join(f"- {printable(note)}\n" for note in content.notes)
     return f"{text}\n## Notes\n\n{notes}" if notes else text

@@ -23,10 +23,22 @@ def picture(title: str, *children: Content, **attributes: str | float) -> Elemen
     return element("svg", element("title", title), *children, role="img", **attributes)
 
 
-def _chart(title: str, description: str, *children: Content) -> Element:
+def range_mark(title: str, ground: Element, low: str, middle: str | None, high: str) -> Element:
+    """Return a range as a line over a ground, with a dot where its middle is known; places are in percent."""
+    along = element("line", x1=low, x2=high, y1="50%", y2="50%", class_="range")
+    dot = None if middle is None else element("circle", cx=middle, cy="50%", r=4, class_="dot")
+    return picture(title, ground, along, dot, class_="mark")
+
+
+def _chart(title: str, description: str, across: str, up: str, *children: Content) -> Element:
+    """Return a chart with two axes and their titles."""
     return picture(
-        title, element("desc", description), *children, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", class_="chart"
-    )
+        title, element("desc", description), *children,
+        line(_LEFT, _TOP, _LEFT, _BOTTOM, "axis"), line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"),
+        svg_text((_LEFT + _RIGHT) / 2, _BOTTOM + 30, across, "middle", "axis-title"),
+        svg_text(0, 0, up, "middle", "axis-title", transform=f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)"),
+        viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", class_="chart",
+    )  # fmt: skip
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Element:
@@ -37,12 +49,6 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Element:
 def svg_text(x: float, y: float, text: str, anchor: str, class_: str = "label", **attributes: str) -> Element:
     """Return a text."""
     return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_, **attributes)
-
-
-def _beside(title: str) -> Element:
-    """Return the title of a vertical axis."""
-    turned = f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)"
-    return svg_text(0, 0, title, "middle", "axis-title", transform=turned)
 
 
 def _percent(part: float) -> str:
@@ -80,13 +86,8 @@ def variance_mark(ratio: VarianceRatio, span: float) -> Element:
     healthy = element("line", x1="50%", x2="50%", y1="0", y2="100%", class_="healthy")
     if not math.isfinite(ratio.mean):
         return picture("no channel to compare", healthy, class_="mark")
-    return picture(
-        f"variance ratio {decimal(ratio.mean)}, quartiles {decimal(ratio.lower)} and {decimal(ratio.upper)}",
-        healthy,
-        element("line", x1=place(ratio.lower), x2=place(ratio.upper), y1="50%", y2="50%", class_="range"),
-        element("circle", cx=place(ratio.mean), cy="50%", r=4, class_="dot"),
-        class_="mark",
-    )
+    title = f"variance ratio {decimal(ratio.mean)}, quartiles {decimal(ratio.lower)} and {decimal(ratio.upper)}"
+    return range_mark(title, healthy, place(ratio.lower), place(ratio.mean), place(ratio.upper))
 
 
 # -- error curves ------------------------------------------------------------------------------
@@ -141,19 +142,17 @@ def error_chart(curve: ErrorCurve, scale: ErrorScale) -> Element:
         f"Error curve of {curve.group}",
         f"Estimated error by width, from {decimal(curve.errors[0] if curve.errors else None)} at the narrowest; "
         f"{decimal(curve.error)} at the chosen width {curve.width} of {widest}.",
+        "width (channels)",
+        "relative error",
         *(line(_LEFT, y(10.0**d), _RIGHT, y(10.0**d), "grid-line") for d in decades),
         *(svg_text(_LEFT - 4, y(error) + 4, text, "end") for error, text in ticks),
         svg_text(_LEFT - 4, _BOTTOM + 4, "0", "end") if scale.has_zero else None,
-        line(_LEFT, _TOP, _LEFT, _BOTTOM, "axis"),
-        line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"),
         line(chosen, _TOP, chosen, _BOTTOM, "chosen"),
         element("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in points), class_="curve"),
         element("circle", cx=chosen, cy=y(curve.error), r=4, class_="dot") if math.isfinite(curve.error) else None,
         svg_text(_LEFT, _BOTTOM + 14, "1", "middle"),
         svg_text(chosen, _BOTTOM + 14, f"{curve.width}", "middle") if far else None,
         svg_text(_RIGHT, _BOTTOM + 14, f"{widest}", "middle"),
-        svg_text((_LEFT + _RIGHT) / 2, _BOTTOM + 30, "width (channels)", "middle", "axis-title"),
-        _beside("relative error"),
     )
 
 
@@ -170,34 +169,31 @@ def correlation_chart(histogram: CorrelationHistogram) -> Element:
     """Return a histogram before the fold as bars, with that after it as a line."""
     before, after = _shares(histogram.before), _shares(histogram.after)
     highest = max([*before, *after, 1e-9])
-    left, right = _LEFT, _RIGHT
-    step = (right - left) / len(before)
+    step = (_RIGHT - _LEFT) / len(before)
 
     def y(share: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * share / highest
 
     bars = [
-        element("rect", x=left + i * step, y=y(s), width=step - 1, height=_BOTTOM - y(s), class_="before")
+        element("rect", x=_LEFT + i * step, y=y(s), width=step - 1, height=_BOTTOM - y(s), class_="before")
         for i, s in enumerate(before)
     ]
-    steps = [(left + (i + side) * step, y(share)) for i, share in enumerate(after) for side in (0, 1)]
-    middle = (left + right) / 2
+    steps = [(_LEFT + (i + side) * step, y(share)) for i, share in enumerate(after) for side in (0, 1)]
+    middle = (_LEFT + _RIGHT) / 2
     return _chart(
         f"Correlations of {histogram.group}",
         f"Between {sum(histogram.before)} pairs of channels before the fold and {sum(histogram.after)} after it; "
         f"above 0.5 lie {_above(before):.1%} before and {_above(after):.1%} after.",
+        "correlation",
+        "pairs",
         *bars,
         element("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in steps), class_="curve"),
-        line(left, _BOTTOM, right, _BOTTOM, "axis"),
         line(middle, _BOTTOM, middle, _BOTTOM + 4, "axis"),
-        line(left, _TOP, left, _BOTTOM, "axis"),
-        svg_text(left - 4, _BOTTOM + 4, "0", "end"),
-        svg_text(left - 4, _TOP + 4, f"{highest:.0%}", "end"),
-        svg_text(left, _BOTTOM + 14, "\u22121", "start"),
+        svg_text(_LEFT - 4, _BOTTOM + 4, "0", "end"),
+        svg_text(_LEFT - 4, _TOP + 4, f"{highest:.0%}", "end"),
+        svg_text(_LEFT, _BOTTOM + 14, "\u22121", "start"),
         svg_text(middle, _BOTTOM + 14, "0", "middle"),
-        svg_text(right, _BOTTOM + 14, "1", "middle"),
-        svg_text(middle, _BOTTOM + 30, "correlation", "middle", "axis-title"),
-        _beside("pairs"),
+        svg_text(_RIGHT, _BOTTOM + 14, "1", "middle"),
     )
 
 

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -153,11 +152,7 @@ def connect_in_time(address: str, **how: Any) -> "Client":
 def describe_cluster(client: "Client") -> str:
     """Return the cluster in words, with the address of its dashboard."""
     workers = len(client.scheduler_info(n_workers=-1)["workers"])
-    noun = "worker" if workers == 1 else "workers"
-    shown = client.dashboard_link
-    if not find_spec("bokeh"):
-        shown += " (pip install bokeh to see more than its status)"
-    return f"{workers} {noun}; dashboard: {shown}"
+    return f"{workers} {'worker' if workers == 1 else 'workers'}; dashboard: {client.dashboard_link}"
 
 
 @contextmanager

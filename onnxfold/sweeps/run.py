@@ -7,7 +7,7 @@ what comes back, so workers need no file system in common.
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,16 +45,11 @@ class Place:
     retries: int = cluster.RETRIES
     memory: int | None = None  # bytes that a job of this machine may take; by default its share of the limit of memory
 
-    @contextmanager
-    def opened(self, jobs: int) -> Iterator["Client"]:
+    def opened(self, jobs: int) -> AbstractContextManager["Client"]:
         """Connect, with no more workers of this machine than there are jobs."""
         if self.scheduler is not None:
-            with cluster.existing_cluster(self.scheduler) as client:
-                yield client
-        else:
-            workers = min(self.jobs or cluster.default_jobs(), jobs)
-            with cluster.local_cluster(workers, self.retries, self.memory) as client:
-                yield client
+            return cluster.existing_cluster(self.scheduler)
+        return cluster.local_cluster(min(self.jobs or cluster.default_jobs(), jobs), self.retries, self.memory)
 
 
 def run_sweep(

@@ -18,7 +18,7 @@ from onnxfold.errors import MemoryLimitError, UnsupportedModelError, Verificatio
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import load
 from onnxfold.html_report import command_line
-from onnxfold.html_report.page import render_html
+from onnxfold.html_report.sections import render_html
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import silent
 from onnxfold.report import RefinementRecord

@@ -88,7 +88,7 @@ def test_progress_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> N
 def test_only_one_module_prints() -> None:
     """Whoever imports rich, prints, or writes to a standard stream is this module or a progress bar."""
     allowed = {"terminal.py", "progress.py"}
-    run_elsewhere = {"arena_script.py", "measure_script.py"}  # in processes of their own, whose output is read
+    run_elsewhere = {"measure_script.py"}  # in processes of their own, whose output is read
     found = []
     words = ("rich", "print", "echo", "stdout", "stderr")
     for path in sorted({p.resolve() for root in (PACKAGE, *PACKAGE.glob("*/")) for p in root.rglob("*.py")}):

@@ -18,7 +18,7 @@ from onnxfold.config import OPTIONS, FoldConfig
 from onnxfold.config.option import NEVER
 from onnxfold.errors import OnnxFoldError
 from onnxfold.html_report import command_line
-from onnxfold.html_report.page import render_html
+from onnxfold.html_report.sections import render_html
 from onnxfold.report import Verdict
 from tests.html_report.parse import Page
 from tests.html_report.reports import bare
