@@ -316,8 +316,6 @@ except Exception as error:
 def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], what: str) -> None:
     """Run a model once in a separate process with limited memory."""
     loop = open_loop(view)
-    if loop is not None:
-        loop.require_end()
     most = memory.limit()
     with tempfile.TemporaryDirectory(prefix="onnxfold-") as folder:
         path = Path(folder) / "model.onnx"
@@ -332,7 +330,7 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
             code = subprocess.run(command, capture_output=True, check=False, timeout=seconds).returncode
         except subprocess.TimeoutExpired:
             assert loop is not None
-            raise loop.too_long() from None
+            raise loops.too_long(loop) from None
     # onnxruntime ends by a signal where an allocation fails that it does not expect to fail.
     if code == _OUT_OF_MEMORY or code < 0:
         raise MemoryLimitError(f"{what} needs more memory than the limit of {show_bytes(most)}: {memory.SMALLER}")
