@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
@@ -17,6 +17,9 @@ from onnxfold.graph.tensors import Array
 #: What pads maxima where nothing else does; in int8 it takes a step of its own.
 _LOWEST = float(np.finfo(np.float32).min)
 _MOST_MIRRORED = 4
+
+#: Pools of images, (N, H, W, C), by a window.
+Pool = Callable[[Value, layers.TFLiteWindow], Value]
 
 
 @converter("GlobalAveragePool", "GlobalMaxPool", layouts=ChannelsLast())
@@ -41,7 +44,7 @@ def max_pool(op: Op) -> None:
     if any(d > 1 for d in win.dilation):
         y = _max_of_slices(op, x, win)
     elif len(win.size) == 3:
-        y = _in_three_dimensions(op, x, win)
+        y = _in_three_dimensions(op, x, win, partial(_pool, op, "MAX_POOL_2D", fill=_LOWEST))
     else:
         y = layers.from_image(
             op, _pool(op, "MAX_POOL_2D", layers.as_image(op, x), layers.image_window(win), _LOWEST), len(op.shape())
@@ -68,17 +71,16 @@ def _may_mirror(x: Value, win: layers.TFLiteWindow) -> bool:
     )
 
 
-def _in_three_dimensions(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
-    """Pool (H, W), then D: a maximum over a box is one of maxima."""
+def _in_three_dimensions(op: Op, x: Value, win: layers.TFLiteWindow, pool: Pool) -> Value:
+    """Pool (H, W), then D: a maximum over a box is one of maxima, and a mean one of means."""
     n, d, h, w, c = x.shape
     flat = layers.TFLiteWindow(win.size[1:], win.stride[1:], win.dilation[1:], win.pads[1:], win.output[1:])
     deep = layers.TFLiteWindow(
-        (win.size[0], 1), (win.stride[0], 1), (1, 1), (win.pads[0], (0, 0)), (win.output[0], math.prod(flat.output))
-    )
-    y = op.graph.reshape(x, (type(n)(int(n) * int(d)), h, w, c))
-    y = _pool(op, "MAX_POOL_2D", y, flat, _LOWEST)
-    y = op.graph.reshape(y, (n, d, math.prod(flat.output), c))
-    y = _pool(op, "MAX_POOL_2D", y, deep, _LOWEST)
+        (win.size[0], 1), (win.stride[0], 1), (win.dilation[0], 1), (win.pads[0], (0, 0)),
+        (win.output[0], math.prod(flat.output)),
+    )  # fmt: skip
+    y = pool(op.graph.reshape(x, (type(n)(int(n) * int(d)), h, w, c)), flat)
+    y = pool(op.graph.reshape(y, (n, d, math.prod(flat.output), c)), deep)
     return op.graph.reshape(y, (n, *win.output, c))
 
 
@@ -112,8 +114,7 @@ def average_pool(op: Op) -> None:
     x = op.read(0, layout)
     counts = _counts(op, win)
     if rank == 5:
-        y = _sum_in_three_dimensions(op, x, win)
-        y = op.graph.mul(y, op.graph.constant((1 / counts)[..., None].astype(np.float32)))
+        y = _average(op, x, win, counts)
     else:
         if rank == 3:
             counts = counts[None]
@@ -148,13 +149,17 @@ def _taps_within(win: layers.TFLiteWindow, limits: Sequence[tuple[int, int]]) ->
 def _average(op: Op, x: Value, win: layers.TFLiteWindow, counts: Array) -> Value:
     kernel = math.prod(win.size)
     valid_counts = _taps_within(win, [(0, int(n)) for n in x.shape[1:-1]])  # what SAME divides by
-    if any(d > 1 for d in win.dilation):
-        y = _depthwise_mean(op, x, win)
+    is_dilated = any(d > 1 for d in win.dilation)
+    mean: Pool = partial(_depthwise_mean, op) if is_dilated else partial(_pool, op, "AVERAGE_POOL_2D", fill=0.0)
+    if len(win.size) == 3:
+        mean = partial(_in_three_dimensions, op, pool=mean)
+    if is_dilated:
+        y = mean(x, win)
     elif win.is_valid() or (win.is_same(x.shape[1:-1]) and np.array_equal(counts, valid_counts)):
-        return _pool(op, "AVERAGE_POOL_2D", x, win, 0.0)
+        return mean(x, win)
     else:
         x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
-        y = _pool(op, "AVERAGE_POOL_2D", x, replace(win, pads=((0, 0),) * len(win.size)), 0.0)
+        y = mean(x, replace(win, pads=((0, 0),) * len(win.size)))
     if np.all(counts == kernel):
         return y
     return op.graph.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
@@ -169,16 +174,3 @@ def _depthwise_mean(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
         "DEPTHWISE_CONV_2D", [x, weights, bias], (x.shape[0], *win.output, channels), padding=kind, depthMultiplier=1,
         strideH=win.stride[0], strideW=win.stride[1], dilationHFactor=win.dilation[0], dilationWFactor=win.dilation[1],
     )  # fmt: skip
-
-
-def _sum_in_three_dimensions(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
-    """Return the sums over the windows of (N, D, H, W, C): slices added up, along D, then H, then W."""
-    if not win.is_valid():
-        x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
-    for axis in range(3):
-        output = tuple(win.output[i] if i <= axis else int(x.shape[1 + i]) for i in range(3))
-        stride = tuple(win.stride[i] if i == axis else 1 for i in range(3))
-        step = layers.TFLiteWindow((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
-        begins = ([tap * win.dilation[axis] if i == axis else 0 for i in range(3)] for tap in range(win.size[axis]))
-        x = reduce(op.graph.add, map(partial(_slice, op, x, win=step), begins))
-    return x
