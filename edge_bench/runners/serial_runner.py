@@ -89,23 +89,17 @@ class SerialRunner:
         low, median, high = statistics.quantiles(times, n=4, method="inclusive")
         error = replies.error(job)
         reason = deviation(error, TOLERANCE)
+        sizes = dut.memory()
+        memory: dict[str, Any] = {}
+        if "static" in sizes or "flash" in sizes:
+            ram = sizes["static"] + sizes.get("stack", 0) if "static" in sizes else None
+            how = "stated by the firmware: variables with activations, stack's high-water mark, whole application"
+            memory = {"ram_bytes": ram, "flash_bytes": sizes.get("flash"), "memory": how}
         latency = {} if reason else {"latency_s": median, "latency_low_s": low, "latency_high_s": high}
         return {
-            "status": "failed" if reason else "ok", "reason": reason, **latency, **_memory(dut.memory()),
+            "status": "failed" if reason else "ok", "reason": reason, **latency, **memory,
             "runtime": signature.runtime or "as in the board's firmware", "clock_hz": device.clock_hz,
             "warm_up": warm_up, "repeats": repeats,
             "max_relative_error": error, "compared_inputs": len(replies.outputs),
             "basis": "measured by the board's clock", "details": {"board": board, **said},
         }  # fmt: skip
-
-
-def _memory(sizes: dict[str, int]) -> dict[str, Any]:
-    """Return the fields of a row for what the firmware says of its memory."""
-    if "static" not in sizes and "flash" not in sizes:
-        return {}
-    ram = sizes["static"] + sizes.get("stack", 0) if "static" in sizes else None
-    return {
-        "ram_bytes": ram,
-        "flash_bytes": sizes.get("flash"),
-        "memory": "stated by the firmware: variables with activations, stack's high-water mark, whole application",
-    }

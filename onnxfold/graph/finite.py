@@ -7,25 +7,23 @@ from onnx import NodeProto, TensorProto
 
 from onnxfold.errors import NonFiniteError
 from onnxfold.graph.nodes import all_nodes, node_key, subgraphs
-from onnxfold.graph.tensors import Array, LazyTensor, Weight, constant_value, is_float, pieces_of, type_of
+from onnxfold.graph.tensors import LazyTensor, Weight, constant_value, is_float, pieces_of, type_of
 from onnxfold.graph.view import GraphView
 
 NAN, INFINITE = "NaN", "infinite"
 
 _PIECE = 1 << 22  # elements
-#: The exponent bits of types that are tested bit by bit; all set means NaN or infinite.
-_EXPONENT = {np.dtype(np.float16): 0x7C00, "bfloat16": 0x7F80}
 
 
 def flaw(weight: Weight) -> str:
     """Return the flaw of a float tensor: 'NaN', 'infinite', or '' for nothing; NaN outranks."""
     kind = ""
     for piece in pieces_of(weight, _PIECE):
-        if _is_finite(piece):
-            continue
-        if np.isnan(piece.astype(np.float64 if piece.dtype.itemsize == 8 else np.float32)).any():
-            return NAN
-        kind = INFINITE
+        values = piece.astype(np.float64 if piece.dtype.itemsize == 8 else np.float32, copy=False)
+        if not np.isfinite(values).all():
+            if np.isnan(values).any():
+                return NAN
+            kind = INFINITE
     return kind
 
 
@@ -51,13 +49,6 @@ def edited_flaws(view: GraphView) -> dict[str, str]:
     floats = ((name, view.weights[name]) for name in view.float_weight_names())
     edited = ((name, weight) for name, weight in floats if not isinstance(weight, LazyTensor) or weight.is_edited)
     return {name: kind for name, weight in edited if (kind := flaw(weight))}
-
-
-def _is_finite(values: Array) -> bool:
-    mask = _EXPONENT.get(values.dtype) or _EXPONENT.get(values.dtype.name)
-    if mask is None or not values.size:
-        return bool(np.isfinite(values).all())
-    return int(np.bitwise_and(values.view(np.uint16), np.uint16(mask)).max()) != mask
 
 
 def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, Weight]]:
