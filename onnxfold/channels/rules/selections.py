@@ -157,12 +157,6 @@ def pad(node: NodeContext) -> None:
             node.count(result, amounts, start=before + width, stop=before + width + after, element=place + len(axes))
 
 
-@channel_rule("Trilu", since=14, mixes="it cuts a triangle out of this axis and its neighbour")
-def trilu(node: NodeContext) -> None:
-    """Axes in front of the last two pass through."""
-    node.link_all(node.input(0), node.output(), but=[-2, -1])
-
-
 @channel_rule("Crop", mixes="it cuts off positions at the ends of this axis")
 def crop(node: NodeContext) -> None:
     """Cut the borders of images; of an early ONNX, which onnxruntime still runs."""
