@@ -10,7 +10,7 @@ from onnxfold.config import INT8, OPTIONS, FoldConfig
 from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
-from onnxfold.folders import folder_of
+from onnxfold.folders import model_file
 from onnxfold.folding.after.refine import refine_fold
 from onnxfold.folding.after.trainable import to_torch
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
@@ -19,6 +19,7 @@ from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_blocks
 from onnxfold.folding.search.criteria import require_fidelity, require_lossless
+from onnxfold.folding.trim_vocabulary import trim_vocabulary
 from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
@@ -102,17 +103,15 @@ def fold_request(
     Inputs that many folds of a model share may be passed on, as
     :func:`onnxfold.folding.inputs.choose_inputs.prepare_inputs` returned them; they change no result.
     """
-    folder = folder_of(model)
-    file = model if folder is None else folder.model
     start = time.perf_counter()
-    with blame_broken_file(file), memory_limit(config.max_memory):
-        task = open_task(file, config, progress, networks=networks, shared_inputs=run_on)
-        reads = files_read(file, config, folder)
+    with blame_broken_file(model_file(model)), memory_limit(config.max_memory):
+        file = trim_vocabulary(model, config, progress)
+        task = open_task(file.model, config, progress, networks=networks, shared_inputs=run_on, size=file.size)
+        reads = files_read(file.given, config, file.folder)
         dropped = drop_blocks(task)
-        before = BeforeFold.of(dropped, start)
-        way = find_way(
-            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=partial(_need_of, config.dtype)
-        )
+        before = BeforeFold.of(dropped, file, start)
+        may_keep = bool(dropped.blocks or task.opened.shared or file.size)
+        way = find_way(dropped.task, may_keep=may_keep, need_of=partial(_need_of, config.dtype))
         data = dropped.inputs or way.task.inputs(needed=way.needs_inputs)
         folded = remove_zero_blocks(way.run_fold(data), networks)
         refinement = refine_fold(folded.view, task.reference, data, config, progress)
@@ -123,8 +122,8 @@ def fold_request(
         # Inputs that are not drawn differ in kind from those of the check.
         if written.inputs is not None and written.inputs.facts.is_drawn:
             require_fidelity(config.min_fidelity, checked.fidelity)
-        folder, cache_notes = before.update_folder(folder, written.view)
-        notes = (*data.notes, *folded.decision.notes, *cache_notes)
+        folder, cache_notes = before.update_folder(written.view)
+        notes = (*file.notes, *data.notes, *folded.decision.notes, *cache_notes)
         report = write_report(before, folded, refinement, written, checked, notes)
         return FoldResult(
             written, report, reads=reads, folder=folder,

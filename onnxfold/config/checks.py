@@ -21,6 +21,8 @@ LARGEST_SEED = 2**31 - 1
 LARGEST_DIMENSION = 2**31 - 1
 #: Largest number of parameters, operations or bytes that a limit may be.
 _LARGEST_LIMIT = 10**30
+#: Text with more digits is no number of tokens.
+_DIGITS = 12
 #: The value of `cache` that keeps nothing.
 NO_CACHE = "none"
 _MOST_MILLISECONDS = 1e8
@@ -150,6 +152,14 @@ def path(name: str, value: Any) -> Path:
     if "\0" in text:
         raise ConfigError(f"{name} contains a zero byte, which no path may")
     return Path(text)
+
+
+def vocabulary(name: str, value: Any) -> int | str:
+    """Return a number of tokens as an int, or a text: scripts or a file."""
+    written = path_text(name, value) if isinstance(value, str | os.PathLike) else value
+    if isinstance(written, str) and not (written.isdecimal() and len(written) < _DIGITS):
+        return written
+    return whole(name, int(written) if isinstance(written, str) else written, least=1, most=LARGEST_DIMENSION)
 
 
 def choice(name: str, value: Any, known: Sequence[str]) -> str:

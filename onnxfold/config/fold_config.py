@@ -212,6 +212,11 @@ class FoldConfig:
         help="Tokenizer of a language model.", default="tokenizer.json beside it", check=checks.path_text,
         kind=Kind.PATH, metavar="FILE.json", in_sweep=SHARED, reads="", role="the tokenizer",
     )] = None
+    vocabulary: Annotated[int | str | Path | None, _Language(
+        help="Of a folder, keep only tokens of a text, of Unicode scripts (latin,common), or the N most common ones.",
+        more="Bytes, special tokens and what merges need stay. Alone it is all that is done.",
+        check=checks.vocabulary, metavar="FILE.txt|SCRIPTS|N", reads=".txt", role="the text", request="vocabulary {}",
+    )] = None
     allow_cache_change: Annotated[bool, _Language(
         help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
         more="The configurations of a folder follow.", check=checks.flag, kind=Kind.FLAG,
@@ -285,8 +290,8 @@ class FoldConfig:
             if value is not None or getattr(type(self), name, values.NOTHING) is not None:
                 self._set(name, entry.check(name, value))
         if self.sparsity is not None:
-            what = "the fraction of the weights to remove"
-            self._set("sparsity", checks.fraction("sparsity", self.sparsity, zero=self.quantizes, meaning=what))
+            what, zero = "the fraction of the weights to remove", self.quantizes or self.vocabulary is not None
+            self._set("sparsity", checks.fraction("sparsity", self.sparsity, zero=zero, meaning=what))
         scale = pixels.pixel_scale(self.mean, self.std, self.channels)
         self._set("mean", None if scale is None else scale.mean or None)
         self._set("std", None if scale is None else scale.std or None)
@@ -313,13 +318,13 @@ class FoldConfig:
     def keeps_widths(self) -> bool:
         """Whether no channel is to go, so that quantising is all there is to do."""
         nothing_else = not self.has_limits and not any(self.ratios.values())
-        return nothing_else and (self.sparsity == 0.0 or (self.sparsity is None and self.only_drops))
+        return nothing_else and (self.sparsity == 0.0 or (self.sparsity is None and self.only_removes))
 
     @property
-    def only_drops(self) -> bool:
-        """Whether a number of blocks to drop is all that is asked for."""
+    def only_removes(self) -> bool:
+        """Whether a number of blocks to drop, or of words, is all that is asked for."""
         others = self.sparsity is not None or self.channel_ratio is not None or self.search_option
-        return isinstance(self.drop_blocks, int) and not others
+        return isinstance(self.drop_blocks, int if self.vocabulary is None else int | None) and not others
 
     @property
     def is_for_speed(self) -> bool:
@@ -350,7 +355,9 @@ class FoldConfig:
     @property
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, so that a search removes as much as keeps the answers."""
-        others = self.has_limits or self.search_option or self.only_drops or self.lossless or any(self.ratios.values())
+        others = (
+            self.has_limits or self.search_option or self.only_removes or self.lossless or any(self.ratios.values())
+        )
         return self.sparsity is None and self.channel_ratio is None and not others
 
     @property

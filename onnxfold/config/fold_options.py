@@ -58,6 +58,7 @@ class FoldOptions(SharedOptions, total=False):
     drop_blocks: int | str | None
     allocation: str
     tokenizer: str | Path | None
+    vocabulary: int | str | Path | None
     allow_cache_change: bool
     per_layer_cache: bool
     inside_heads: bool

@@ -32,6 +32,8 @@ def check_goals(config: "FoldConfig") -> None:
         (idle, f"{', '.join(idle)} changes nothing without refine"),
         (config.per_layer_cache and not config.allow_cache_change,
          "per_layer_cache changes nothing without allow_cache_change"),
+        (config.vocabulary is not None and config.tokenizer is not None,
+         "vocabulary changes the tokenizer.json in the folder: leave tokenizer out"),
         (config.inside_heads and config.allow_cache_change,
          "inside_heads keeps heads, and allow_cache_change lets them go: choose one of them"),
         (beside, f"lossless removes only what changes no output: give it without {', '.join(beside)}"),

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from onnxfold.files import Entry
 from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
 from onnxfold.inputs.tokens.cache_heads import Heads, changes_of
+from onnxfold.inputs.tokens.tokenizer import NAME
 
 #: Whole groups of heads go: every head of keys and values with all query heads that read it. So their ratio stays, and
 #: where all layers keep equally many, one number says it for all. `num_attention_heads` of ``config.json`` stays,
@@ -145,3 +147,76 @@ def _state(part: dict[str, Any], before: int, left: list[int]) -> bool:
     if isinstance(sliding, dict) and isinstance(sliding.get("layers"), list):
         sliding["layers"] = [left.index(i) for i in sliding["layers"] if i in left]
     return True
+
+
+#: Configurations that name ids of tokens, and files of slow tokenizers, which hold what ``tokenizer.json`` holds.
+_NAMING = (GENAI, TRANSFORMERS, "generation_config.json", "tokenizer_config.json")
+_IDS_BY_TOKEN, _TOKENS, _MERGES = ("vocab.json", "added_tokens.json"), "vocab.txt", "merges.txt"
+#: Ids in these are of tokens that may be gone.
+_LISTS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")
+#: The same vocabulary in a form that is not written here.
+_OTHER_FORMS = (".model", ".tiktoken")
+
+
+def ids_named(folder: ModelFolder) -> set[int]:
+    """Return the ids that the configurations of a folder give tasks."""
+    named: set[int] = set()
+
+    def note(key: str, value: Any) -> Any:
+        named.update(i for i in (value if isinstance(value, list) else [value]) if type(i) is int and key not in _LISTS)
+        return value
+
+    for entry in folder.entries:
+        if entry.place.name in _NAMING and not entry.is_folder:
+            _map_ids(read_config(folder.root / entry.place), note)
+    return named
+
+
+def with_vocabulary(
+    folder: ModelFolder, tokenizer: dict[str, Any], new: Mapping[int, int]
+) -> tuple[ModelFolder, tuple[str, ...]]:
+    """Return a folder whose copy holds a smaller vocabulary: `new` ids by old ones; and notes on what it leaves out."""
+    edited: dict[Path, bytes] = {Path(NAME): json.dumps(tokenizer, ensure_ascii=False, indent=2).encode()}
+    for entry in folder.entries:
+        path, name = folder.root / entry.place, entry.place.name
+        if name in _NAMING:
+            config = _map_ids(read_config(path), lambda key, value: _renumber(value, new), len(new))
+            edited[entry.place] = _format_like(path, config)
+        elif name in _IDS_BY_TOKEN:
+            edited[entry.place] = _format_like(path, {t: new[i] for t, i in read_config(path).items() if i in new})
+        elif name == _TOKENS:
+            lines = path.read_text(encoding="utf-8").split("\n")
+            edited[entry.place] = "".join(f"{line}\n" for i, line in enumerate(lines) if i in new).encode()
+        elif name == _MERGES:
+            pairs = (m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"].get("merges") or ())
+            edited[entry.place] = "\n".join(["#version: 0.2", *pairs, ""]).encode()
+    left_out = tuple(entry for entry in folder.entries if entry.place.suffix in _OTHER_FORMS)
+    entries = [entry for entry in folder.entries if entry not in left_out]
+    if all(entry.place != Path(NAME) for entry in entries):
+        entries.append(Entry(Path(NAME)))
+    notes = tuple(
+        f"'{entry.place}' is left out: it holds the whole vocabulary; {NAME} has what is left" for entry in left_out
+    )
+    return replace(folder, entries=tuple(entries), edited={**folder.edited, **edited}), notes
+
+
+def _map_ids(config: Any, change: Callable[[str, Any], Any], size: int | None = None) -> Any:
+    """Return a configuration with changed values where these are ids, and another size of the vocabulary."""
+    if not isinstance(config, dict):
+        return [_map_ids(entry, change, size) for entry in config] if isinstance(config, list) else config
+    mapped = {}
+    for key, value in config.items():
+        if key.endswith("token_id") or key in _LISTS:
+            mapped[key] = change(key, value)
+        elif key == "added_tokens_decoder" and isinstance(value, dict):
+            mapped[key] = {str(change(key, int(i))): token for i, token in value.items()}
+        else:
+            mapped[key] = size if key == "vocab_size" and size is not None else _map_ids(value, change, size)
+    return mapped
+
+
+def _renumber(value: Any, new: Mapping[int, int]) -> Any:
+    """Return the new id, or a list of those that stay; what is no id of a token stays."""
+    if isinstance(value, list):
+        return [_renumber(i, new) for i in value if type(i) is not int or i in new]
+    return new.get(value, value) if type(value) is int else value

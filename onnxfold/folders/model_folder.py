@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 from onnx import ModelProto
@@ -43,6 +44,7 @@ class ModelFolder:
     has_weight_files: bool = False  # whether weights of the model lie in files of their own
     #: What a copy of the folder holds in the place of some of its files, by their places.
     edited: Mapping[Path, bytes] = field(default_factory=dict)
+    draft: TemporaryDirectory[str] | None = None  # holds a changed model as long as this value lives
 
     @property
     def model(self) -> Path:

@@ -25,7 +25,7 @@ from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.progress import Progress
 from onnxfold.quantize.quantize import require_quantizable
-from onnxfold.report import RefusalKind
+from onnxfold.report import ModelSize, RefusalKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +126,9 @@ def open_task(
     *,
     networks: JoinedModel | None = None,
     shared_inputs: ChosenInputs | None = None,
+    size: ModelSize | None = None,
 ) -> FoldTask:
-    """Open a model, and check the options that depend on it."""
+    """Open a model, and check the options that depend on it; `size` is what it cost before words went."""
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
@@ -143,6 +144,7 @@ def open_task(
     needs_groups = not (config.keeps_widths or config.lossless)
     opening = Opening(form, needs_groups, shares=networks is None, sizes=generates(config), runs=config.verify)
     opened = open_model(model, config.input_shapes, progress, opening)
+    opened = replace(opened, size=size or opened.size)
     if networks is not None:
         sources = tuple(networks.sources_of(scope) for scope in opened.scopes)
         opened = replace(opened, size=networks.size, sources=sources)

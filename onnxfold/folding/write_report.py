@@ -16,6 +16,7 @@ from onnxfold.folding.blocks.drop_blocks import Dropped
 from onnxfold.folding.fold_model import FoldedModel, WrittenModel
 from onnxfold.folding.fold_result import merge_maps
 from onnxfold.folding.open_model import all_refusals
+from onnxfold.folding.trim_vocabulary import FoldedFile
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.png_grid import png_grid
@@ -30,20 +31,21 @@ class BeforeFold:
     """The facts about the model before the fold that the report and the folder of a result need."""
 
     start: float  # when the work began, by the performance counter
+    file: FoldedFile  # the model, as it was given and as it is folded
     dropped: Dropped  # what was dropped, and the model that is left
     heads: Heads | None  # heads in its caches; None where caches stay as they are
 
     @classmethod
-    def of(cls, dropped: Dropped, start: float) -> "BeforeFold":
+    def of(cls, dropped: Dropped, file: FoldedFile, start: float) -> "BeforeFold":
         """Return the facts about a model that its fold changes."""
         opened, config = dropped.task.opened, dropped.task.config
-        return cls(start, dropped, cache_heads(opened.view) if config.allow_cache_change else None)
+        return cls(start, file, dropped, cache_heads(opened.view) if config.allow_cache_change else None)
 
-    def update_folder(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
-        """Return a folder whose copy states the new sizes of the caches, and notes on them."""
+    def update_folder(self, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
+        """Return the folder whose copy states the new sizes of the caches, and notes on them."""
         if self.heads is None:
-            return folder, ()
-        return with_changes(folder, self.heads, cache_heads(after), self.dropped.layers_left)
+            return self.file.folder, ()
+        return with_changes(self.file.folder, self.heads, cache_heads(after), self.dropped.layers_left)
 
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
@@ -94,14 +96,14 @@ def write_report(
         config=config.to_dict(),
         seconds=time.perf_counter() - before.start,
         version=__version__,
-        model=str(opened.source) if isinstance(opened.source, str | Path) else "",
+        model=str(before.file.given) if isinstance(before.file.given, str | Path) else "",
         # Of the libraries that decide the bytes of a result.
         versions={"Python": platform.python_version(), **{name: metadata.version(name) for name in libraries}},
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
         refinement=refinement,
-        model_sha256=_sha256(opened.source),
+        model_sha256=_sha256(before.file.given),
         picture=_picture(inputs),
     )
     report.notes = [

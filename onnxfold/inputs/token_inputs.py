@@ -4,7 +4,6 @@ Without data a model writes text, if it can within the time; else ids are drawn 
 are, or evenly.
 """
 
-import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +30,7 @@ from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, whole_feeds
 from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, reread_texts
 from onnxfold.inputs.tokens.token_plan import TokenPlan
-from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, frequencies, read_tokenizer, tokenizer_beside
+from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, frequencies, read_text, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
@@ -50,8 +49,6 @@ _SHORT = 4, 32
 _LONGER, _LONGER_COST, _FEWEST_LONGER = (8, 64), 1e11, 2
 #: Bytes of a text per token at most: no more of a long file is read.
 _TOKEN_BYTES = 32
-#: Memory of a text while it is encoded, beside its bytes.
-_ENCODED = 24
 
 
 _KINDS = tuple(name for name, kind in SAMPLE_KINDS.items() if kind.are_tokens)
@@ -330,16 +327,7 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
 
 def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, most: int) -> Array:
     """Return the first tokens of a text."""
-    try:
-        size = min(most * _TOKEN_BYTES, path.stat().st_size)
-        memory.require(_ENCODED * size, f"the text '{path}'", "read less of it")
-        with path.open("rb") as file:
-            text = codecs.getincrementaldecoder("utf-8")().decode(file.read(size))  # but for a character that is cut
-    except UnicodeDecodeError:
-        raise ConfigError(f"'{path}' is not UTF-8 text: give a .txt file") from None
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
-    ids = tokenizer.ids(text)[:most]
+    ids = tokenizer.ids(read_text(path, most * _TOKEN_BYTES))[:most]
     if not interface.knows(ids):
         raise ConfigError(
             f"'{tokenizer.path}' gives the id {int(ids.max())}, and the model knows {interface.vocabulary:,} ids: "

@@ -240,7 +240,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
         return Dropped(task, replace(run_on, notes=(*run_on.notes, *request.notes)))
     caches = caches_read(view)
     without, names = remove_blocks(opened, [request.blocks[i] for i in chosen])
-    if method.drops_blocks or config.only_drops:
+    if method.drops_blocks or config.only_removes:
         clean_up(opened.scopes[0].copies)(without.view)  # no fold of this graph follows
     notes = (*run_on.notes, *request.notes, *_drop_notes(records, request.sparsity, opened.size.parameters))
     moved = replace(run_on, inputs=inputs.renamed(names), notes=notes)

@@ -42,11 +42,8 @@ class LookUp:
 def look_up(view: GraphView, ids: str) -> LookUp:
     """Return the limits of the tables in which a model looks up its ids and positions."""
     nodes = list(all_nodes(view.graph.node))
-    same = {ids} - {""}  # tensors that hold the ids
-    for node in nodes:  # in topological order
-        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
-            same.update(node.output)
-    readers = [node for node in nodes if node.op_type in _TABLES and _index(node) in same]
+    same = _holders(nodes, ids)
+    readers = readers_of_ids(view, ids)
     tables = [_table(view, node, 1) for node in readers]
     parts = _parts(view, nodes, same)
     shapes = [shape for shape in tables if shape] or _joint_shape(view, parts)
@@ -63,6 +60,22 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
     is_alone = any(_turns_one(view, node) for node in nodes)
     return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None), is_alone)
+
+
+def readers_of_ids(view: GraphView, ids: str) -> list[NodeProto]:
+    """Return the nodes that look ids up in tables of words."""
+    nodes = list(all_nodes(view.graph.node))
+    same = _holders(nodes, ids)
+    return [node for node in nodes if node.op_type in _TABLES and _index(node) in same]
+
+
+def _holders(nodes: list[NodeProto], ids: str) -> set[str]:
+    """Return the tensors that hold the ids."""
+    same = {ids} - {""}
+    for node in nodes:  # in topological order
+        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
+            same.update(node.output)
+    return same
 
 
 def _index(node: NodeProto) -> str:

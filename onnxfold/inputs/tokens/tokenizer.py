@@ -6,6 +6,7 @@ has it; a word piece vocabulary is sorted the same way; a unigram model states l
 need ``tokenizers`` itself.
 """
 
+import codecs
 import hashlib
 import json
 import re
@@ -36,8 +37,8 @@ _RARE = (1 / 3, 1 / 2, 2 / 3)
 #: Characters that are words of their own, the most common ones first. A vocabulary of words is sorted by how common
 #: they are only behind its characters, which are sorted by their codes.
 _CHARACTERS = ",.a-\"'()s:;i?!"
-#: Memory of a JSON file beside its bytes, as Python objects.
-_OBJECTS = 12
+#: Memory of a JSON file beside its bytes, as Python objects; and of a text while it is encoded.
+_OBJECTS, _ENCODED = 12, 24
 #: Special tokens that a blank is written as, and that a text begins with where the file states no such thing.
 _BLANKS = ("[MASK]", "<mask>")
 _BEGINNINGS = ("<s>", "<bos>", "<|begin_of_text|>", "<|endoftext|>", "[BOS]")
@@ -57,6 +58,11 @@ class Tokenizer:
     def special(self) -> frozenset[int]:
         """Ids that stand for no text."""
         return frozenset(token["id"] for token in self._added_tokens.values() if token["special"])
+
+    @property
+    def added_ids(self) -> frozenset[int]:
+        """Ids of the tokens beside the model's own pieces, special or not."""
+        return frozenset(token["id"] for token in self._added_tokens.values())
 
     @property
     def blank(self) -> int | None:
@@ -125,12 +131,9 @@ class Tokenizer:
         return sum(len(text.encode()) for text in decoded)
 
     def _use(self, work: Callable[[Any], Any]) -> Any:
+        library = tokenizers_library()
         try:
-            from tokenizers import Tokenizer as Encoder
-        except ImportError:
-            raise ConfigError("a text needs tokenizers, which is not installed: pip install tokenizers") from None
-        try:
-            encoder = Encoder.from_file(str(self.path))
+            encoder = library.Tokenizer.from_file(str(self.path))
             encoder.no_truncation()
             encoder.no_padding()
             return work(encoder)
@@ -161,6 +164,28 @@ class Tokenizer:
             first = _FIRST_WORDS
         # Other bytes and letters mostly stand inside of longer tokens.
         return {i: 1.0 / (ranks.get(i, len(ranks)) + first) for i in used.values()}
+
+
+def tokenizers_library() -> Any:
+    """Return the library of tokenizers."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise ConfigError("a text needs tokenizers, which is not installed: pip install tokenizers") from None
+    return tokenizers
+
+
+def read_text(path: Path, most: int | None = None) -> str:
+    """Return a text, or its first bytes without a character that is cut."""
+    try:
+        size = path.stat().st_size if most is None else min(most, path.stat().st_size)
+        memory.require(_ENCODED * size, f"the text '{path}'", "read less of it")
+        with path.open("rb") as file:
+            return codecs.getincrementaldecoder("utf-8")().decode(file.read(size))
+    except UnicodeDecodeError:
+        raise ConfigError(f"'{path}' is not UTF-8 text: give a .txt file") from None
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
 
 
 def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
