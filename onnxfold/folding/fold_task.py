@@ -102,6 +102,7 @@ class FoldTask:
             threads=config.threads if measures_latency else None,
             samples=written.inputs.held_out if written.inputs is not None else [], renamed=renamed,
             texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+            is_copy=config.keeps_widths and config.drop_blocks is None and not config.quantizes,
         ).run()  # fmt: skip
 
 

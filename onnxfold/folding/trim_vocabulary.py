@@ -71,7 +71,11 @@ def trim_vocabulary(model: ModelLike, config: FoldConfig, progress: Progress) ->
         old = feeds | {interface.ids.name: kept[feeds[interface.ids.name]].astype(interface.ids.dtype)}
         for name, was, is_now in zip(after.output_names, before.run(old), after.run(feeds), strict=True):
             _require_same(name, was[..., kept] if was.shape[-1] == words else was, is_now)
-    notes = (f"vocabulary: {len(kept):,} of {words:,} words stay, and answer as before", *notes)
+    answers = "answer as before; what else is measured is beside the model with these words"
+    notes = (
+        f"vocabulary: {len(kept):,} of {words:,} words stay, and {answers if config.verify else 'nothing ran'}",
+        *notes,
+    )
     return FoldedFile(folder.model, path, replace(copy, draft=draft), size, notes)
 
 
