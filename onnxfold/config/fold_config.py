@@ -201,8 +201,7 @@ class FoldConfig:
     )] = None
     channels: Annotated[str, _Inputs(
         help="Order of channels that the model takes: 'rgb', or 'bgr' as OpenCV reads images.",
-        metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True,
-        in_sweep=SHARED,
+        metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True, in_sweep=SHARED,
     )] = pixels.RGB
     input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(
         help="Sizes of free input dimensions.", check=checks.shapes, kind=Kind.SHAPES, metavar="NAME:D,D,...",
@@ -214,8 +213,8 @@ class FoldConfig:
     )] = None
     vocabulary: Annotated[int | str | Path | None, _Language(
         help="Of a folder, keep only tokens of a text, of Unicode scripts (latin,common), or the N most common ones.",
-        more="Bytes, special tokens and what merges need stay. Alone it is all that is done.",
-        check=checks.vocabulary, metavar="FILE.txt|SCRIPTS|N", reads=".txt", role="the text", request="vocabulary {}",
+        more="Bytes, special tokens and what merges need stay. Alone it is all that is done.", check=checks.vocabulary,
+        metavar="FILE.txt|SCRIPTS|N", reads=".txt", role="the text", request="vocabulary {}",
     )] = None
     allow_cache_change: Annotated[bool, _Language(
         help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",

@@ -48,6 +48,7 @@ CHANGED: dict[str, Any] = {
     "latency_table": "REPORT.json", "device": "esp-eye",
     "min_fidelity": 0.9, "data": "labelled.npz", "max_drop": 1.5, "inputs": "noise", "samples": 77,
     "input_seconds": 7.5, "input_steps": (12, 9), "calibration": "my data.npz", "tokenizer": "to ken.json",
+    "vocabulary": "latin,common",
     "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "channels": "bgr",
     "lossless": True, "round_to": 8, "objective": "macs",
     "keep": ("*head*", "$HOME `x`"), "input_shapes": {"x:0": (1, 3), "y": (2,)}, "allow_cache_change": True,
@@ -72,10 +73,12 @@ NEEDS: dict[str, dict[str, Any]] = {
 TOGETHER = (
     {name: CHANGED[name] for name in CHANGED if name not in (
         "channel_ratio", "max_latency", "latency_table", "threads", "min_fidelity", "data", "max_drop",
-        "inside_heads", "channels", "lossless",
+        "inside_heads", "channels", "lossless", "vocabulary",
     )},
     {name: CHANGED[name] for name in ("sparsity", "max_latency", "latency_table", "threads", "device")},
-    {name: CHANGED[name] for name in ("data", "max_drop", "refine", "drop_blocks", "mean", "std", "inside_heads")},
+    {name: CHANGED[name] for name in (
+        "data", "max_drop", "refine", "drop_blocks", "mean", "std", "inside_heads", "vocabulary",
+    )},
 )  # fmt: skip
 
 
