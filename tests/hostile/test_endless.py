@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -106,6 +110,50 @@ def test_a_condition_that_stays_true_is_ended_by_the_clock(
     assert "cannot be run on generated inputs, so it was repaired from its weights: a run was ended" in said
     assert "fidelity was not measured: the original does not run: a run was ended after" in said
     assert time.monotonic() - start < 20.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent ended")
+def test_a_trial_run_ends_with_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_model("computed"), str(path))
+    code = (
+        "import numpy, sys\n"
+        "from onnxfold.graph.files.load import load\n"
+        "from onnxfold.graph.run.session import require_trial_run\n"
+        "require_trial_run(load(sys.argv[1]), [{'x': numpy.ones((1, 3, 8, 8), numpy.float32)}], 'it')\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, path])
+
+    def children() -> list[int]:
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, check=False, text=True
+        )
+        return [
+            pid for pid in map(int, listed.stdout.split()) if "onnxruntime" in Path(f"/proc/{pid}/maps").read_text()
+        ]
+
+    try:
+        running = _until(children)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert running
+    assert _until(lambda: not any(_is_running(pid) for pid in running))
+
+
+def _until(holds: Callable[[], Any]) -> Any:
+    """Return the value of a condition when it holds, or after a while."""
+    end = time.monotonic() + 60.0
+    while not (value := holds()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return value
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_commands_tell_it_in_one_line(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

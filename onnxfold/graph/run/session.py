@@ -288,7 +288,8 @@ def one_line(error: Exception) -> str:
 # the wrong thing to count.
 _OUT_OF_MEMORY = 77
 _CHILD = """
-import resource, sys
+import ctypes, resource, sys
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: it ends with its parent
 import numpy, onnxruntime
 most, model, *inputs = sys.argv[1:]
 with open("/proc/self/statm") as file:
