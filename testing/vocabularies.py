@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ OTHERS = (
 SPECIAL = ("<unk>", "<s>", "</s>", "<pad>")
 
 
+@cache
 def train(family: Family, *, words: int = 480) -> Tokenizer:
     """Return a tokenizer that learned the texts above, with special tokens and a frame of them."""
     common: dict[str, Any] = {"special_tokens": list(SPECIAL), "show_progress": False, "vocab_size": words}
