@@ -272,7 +272,7 @@ def test_the_command(tmp_path: Path) -> None:
         "fold", source, tmp_path / "out", "--vocabulary", "latin,common", *FAST, "--report", tmp_path / "r.html"
     )
     assert done.code == 0, done.stderr
-    assert "note: vocabulary: 384 of 485 words stay, and answer as before" in done.stdout
+    assert "note: vocabulary: 384 of 485 words stay, and nothing ran" in done.stdout
     assert "--vocabulary latin,common" in (tmp_path / "r.html").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out", "r.html"]
 
