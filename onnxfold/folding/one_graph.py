@@ -7,7 +7,7 @@ is known whether any of them are so unsure that there are probes at all.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +41,7 @@ from onnxfold.passes.merge.normalize_batch_norm import AbsorbNorms
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
-from onnxfold.statistics.observe import ConsumerMoments, Observation, Observing, Receiver, observe
+from onnxfold.statistics.observe import ConsumerMoments, Observation, Observing, Take, observe
 
 #: Groups up to this size are computed beside each other: a dozen matrices of each are in memory.
 _BESIDE = 4096
@@ -80,30 +80,6 @@ class GroupTasks:
         )
         row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner
         return row.candidates(task)
-
-
-class ChosenCandidates:
-    """The candidates of groups whose widths are known: of those that lose channels."""
-
-    def __init__(self, tasks: GroupTasks, widths: Sequence[int]) -> None:
-        self._tasks, self._widths = tasks, widths
-        self._shrinking = [i for i, (g, w) in enumerate(zip(tasks.prepared.groups, widths, strict=True)) if w < g.size]
-        self._by_group: dict[int, Candidates] = {}
-
-    def make_room(self, channels: int) -> None:
-        """Keep nothing for which there would have to be room."""
-
-    def take(self, group: int, moments: Sequence[ConsumerMoments]) -> None:
-        """Make the candidates of a group by its moments."""
-        if group in self._shrinking:
-            self._by_group[group] = self._tasks.candidates(group, moments, self._widths[group])
-
-    def finish(self) -> dict[int, Candidates]:
-        """Return the candidates of all groups, those that were not seen among them."""
-        for group in self._shrinking:
-            if group not in self._by_group:
-                self.take(group, ())
-        return self._by_group
 
 
 class GroupCandidates:
@@ -193,7 +169,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         matched = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         metrics = output_metrics(prepared, progress)
         with GroupCandidates(GroupTasks(prepared, matched, stored, metrics), progress) as work:
-            observation = _observe_consumers(prepared, matched, progress, work)
+            observation = _observe_consumers(prepared, matched, progress, work.take, work.make_room)
             candidates = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
             return candidates
@@ -235,14 +211,23 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     _scale_rows(view, prepared, lossy)
     compared = _lump_duplicates(view.copy(), prepared)  # what repairs and diagnoses compare the result with
     matched = compared.copy() if prepared.sources else compared  # whose channels are matched with each other
-    work = ChosenCandidates(GroupTasks(prepared, matched, stored), widths)
+    tasks = GroupTasks(prepared, matched, stored)
+    chosen = dict(enumerate(prepared.candidates or ()))
+    shrinking = [i for i, group in enumerate(prepared.groups) if widths[i] < group.size]
+
+    def choose(i: int, moments: Sequence[ConsumerMoments]) -> None:
+        if i in shrinking:
+            chosen[i] = tasks.candidates(i, moments, widths[i])
+
     observation: Observation | None = None
     if prepared.method.partitioner.needs_moments and prepared.candidates is None:
-        observation = _observe_consumers(prepared, compared, progress, work)
+        observation = _observe_consumers(prepared, compared, progress, choose)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         inputs = prepared.inputs
         observation = Observation(compared.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
-    chosen = work.finish() if prepared.candidates is None else dict(enumerate(prepared.candidates))
+    for i in shrinking:
+        if i not in chosen:
+            choose(i, _NOT_SEEN)
     partition = partial(_partition, prepared, chosen, matched)
     plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
     analysis = prepared.scope.analysis
@@ -264,7 +249,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     used = {
         i: (chosen[i].cluster, repaired) if id(group) in changed else (ONLY_DUPLICATES, "none")
         for i, group in enumerate(prepared.groups)
-        if widths[i] < group.size
+        if i in shrinking
     }
     passes = (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records)
     return Folded(plan, (), passes, diagnostics), used
@@ -299,14 +284,14 @@ def _lump_duplicates(view: GraphView, prepared: Prepared) -> GraphView:
 
 
 def _observe_consumers(
-    prepared: Prepared, view: GraphView, progress: Progress, receiver: Receiver
+    prepared: Prepared, view: GraphView, progress: Progress, take: Take, make_room: Callable[[int], None] | None = None
 ) -> Observation | None:
     """Run a graph, and observe the activations that its groups' consumers read; None where it cannot be run."""
     if prepared.inputs is None:
         return None
     inputs = prepared.inputs
-    how = Observing(inputs.fit_rules, prepared.duplicates, prepared.method.partitioner.needs_places)
-    return observe(view, prepared.groups, inputs.batches, how, receiver, progress)
+    how = Observing(inputs.fit_rules, prepared.duplicates, prepared.method.partitioner.needs_places, make_room)
+    return observe(view, prepared.groups, inputs.batches, how, take, progress)
 
 
 def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple[str, str]]) -> tuple[GroupRecord, ...]:

@@ -8,10 +8,9 @@ A channel may lie on several places of an axis (the dimensions of a head, the po
 all of them together; scores of channels that come from the pruning of single weights do not.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 import numpy as np
 from onnx import NodeProto
@@ -121,16 +120,6 @@ class Observation:
         return self.rules.matches and not self.was_run
 
 
-class Receiver(Protocol):
-    """Takes the moments of a group as soon as all its consumers were met; they are not kept then."""
-
-    def make_room(self, channels: int) -> None:
-        """Take notice that moments of so many channels are about to be computed."""
-
-    def take(self, group: int, moments: list[ConsumerMoments]) -> None:
-        """Take the moments of a group by its number."""
-
-
 @dataclass(frozen=True)
 class Observing:
     """How a network is observed."""
@@ -138,6 +127,11 @@ class Observing:
     rules: FitRules = FitRules()
     duplicates: Sequence[Classes] = ()  # classes of exact duplicates of every group
     by_place: bool = False  # whether moments are taken place by place, too
+    make_room: Callable[[int], None] | None = None  # called before moments of so many channels are computed
+
+
+#: Takes the number of a group and its moments as soon as all its consumers were met; they are not kept then.
+Take = Callable[[int, list[ConsumerMoments]], None]
 
 
 def observe(
@@ -145,7 +139,7 @@ def observe(
     groups: Sequence[FoldGroup],
     inputs: Batches,
     how: Observing = Observing(),
-    receiver: Receiver | None = None,
+    take: Take | None = None,
     progress: Progress = silent,
 ) -> Observation:
     """Run a network once."""
@@ -166,8 +160,8 @@ def observe(
             has_bias = takes_mean(reference, node)
             key = (i, channels, has_bias)
             if key not in covariances:
-                if receiver is not None:
-                    receiver.make_room(groups[i].size)
+                if how.make_room is not None:
+                    how.make_room(groups[i].size)
                 covariances[key] = _covariance(activations, channels, groups[i], how.rules, has_bias=has_bias)
             covariance, shrinkage = covariances[key]
             alike = how.duplicates[i] if how.duplicates else None
@@ -181,7 +175,7 @@ def observe(
             )
 
     ends: dict[str, list[int]] = {}  # groups by the node that is the last to read them
-    if receiver is not None:
+    if take is not None:
         last = {j: key for key in map(node_key, reference.nodes) for j, _, _ in consumers.get(key, ())}
         for j, key in last.items():
             ends.setdefault(key, []).append(j)
@@ -202,8 +196,8 @@ def observe(
             for seen in [seen for seen in covariances if seen[0] == j]:
                 del covariances[seen]
             moments, moments_of_groups[j] = moments_of_groups[j], []
-            if receiver is not None:
-                receiver.take(j, moments)
+            if take is not None:
+                take(j, moments)
             del moments
     return Observation(reference, inputs, tuple(moments_of_groups), how.rules)
 

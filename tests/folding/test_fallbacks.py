@@ -14,7 +14,7 @@ from onnxfold.cli import cli
 from onnxfold.folding import one_graph
 from onnxfold.html_report import render_html
 from onnxfold.report import FoldReport
-from onnxfold.statistics.observe import Receiver, observe
+from onnxfold.statistics.observe import Take, observe
 from testing import models
 from testing.language_models import attention_decoder
 from testing.quick import quick_fold
@@ -100,15 +100,8 @@ def test_a_network_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_consumers_that_were_not_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elimination needs to see them; the repair does not."""
 
-    class Blind:
-        def __init__(self, receiver: Receiver) -> None:
-            self._receiver, self.make_room = receiver, receiver.make_room
-
-        def take(self, group: int, moments: object) -> None:
-            self._receiver.take(group, [])
-
-    def blind(view: Any, groups: Any, inputs: Any, how: Any, receiver: Receiver, progress: Any) -> Any:
-        return observe(view, groups, inputs, how, Blind(receiver), progress)
+    def blind(view: Any, groups: Any, inputs: Any, how: Any, take: Take, progress: Any) -> Any:
+        return observe(view, groups, inputs, how, lambda group, moments: take(group, []), progress)
 
     monkeypatch.setattr("onnxfold.folding.one_graph.observe", blind)
     report = quick_fold(models.residual(0), 0.5, verify=False).report

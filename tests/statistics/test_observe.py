@@ -119,17 +119,16 @@ def test_moments_that_are_taken_are_not_kept() -> None:
     alive: list[int] = []
     kept: list[weakref.ref[ConsumerMoments]] = []
 
-    class Taker:
-        def make_room(self, channels: int) -> None:
-            assert channels in {group.size for group in groups}
+    sizes: list[int] = []
 
-        def take(self, group: int, moments: list[ConsumerMoments]) -> None:
-            assert group not in taken
-            alive.append(sum(one() is not None for one in kept))
-            kept.extend(map(weakref.ref, moments))
-            taken[group] = [ConsumerMoments(m.covariance.copy(), m.gram.copy()) for m in moments]
+    def take(group: int, moments: list[ConsumerMoments]) -> None:
+        assert group not in taken
+        alive.append(sum(one() is not None for one in kept))
+        kept.extend(map(weakref.ref, moments))
+        taken[group] = [ConsumerMoments(m.covariance.copy(), m.gram.copy()) for m in moments]
 
-    left = observe(view, groups, [feeds], receiver=Taker())
+    left = observe(view, groups, [feeds], Observing(make_room=sizes.append), take)
+    assert set(sizes) == {group.size for group in groups}
     assert left.moments == ([],) * len(groups)
     assert len(taken) == len(groups) > 2
     assert alive == [0] * len(groups)
