@@ -244,23 +244,23 @@ class _Search:
             return np.zeros(len(costs[0]))
         return self._tradeoff.lead(*costs[-2:])  # type: ignore[arg-type]
 
+    def _loads(self, costs: list[Integers]) -> Matrix:
+        """Return cost / limit of every budget, shape (n_budgets + 1, m); the first row is that of no budget."""
+        loads = [cost / limit for cost, limit in zip(costs, self._limits, strict=False)]
+        return np.array([np.zeros(len(costs[0]) if costs else 1), *loads])
+
     def _load(self, costs: list[Integers]) -> Matrix:
         """Return cost / limit of the tightest budget, shape (m,)."""
-        loads = [cost / limit for cost, limit in zip(costs, self._limits, strict=False)]
-        count = len(costs[0]) if costs else 1
-        return np.max([np.zeros(count), *loads], axis=0)  # type: ignore[no-any-return]
+        return self._loads(costs).max(axis=0)  # type: ignore[no-any-return]
 
     def _total_load(self, costs: list[Integers]) -> Matrix:
         """Return the sum of cost / limit over the budgets, shape (m,)."""
-        return sum((cost / limit for cost, limit in zip(costs, self._limits, strict=False)), np.zeros(len(costs[0])))
+        return self._loads(costs).sum(axis=0)  # type: ignore[no-any-return]
 
     def _excess(self, costs: list[Integers]) -> Matrix:
         """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
-        total = np.zeros(len(costs[0]))
-        for cost, limit in zip(costs, self._limits, strict=False):
-            load = cost / limit
-            total += np.maximum(load - 1.0, 0.0) + _TIES * load
-        return total
+        loads = self._loads(costs)
+        return (np.maximum(loads - 1.0, 0.0) + _TIES * loads).sum(axis=0)  # type: ignore[no-any-return]
 
     def _used_share(self, costs: list[Integers]) -> Matrix:
         """Return the part of the budget with least room that is used, in units of its cost at full widths."""

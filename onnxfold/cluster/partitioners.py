@@ -171,11 +171,6 @@ class Partitioner:
         """Whether residual streams are rotated."""
         return self.rotates == "streams"
 
-    @property
-    def stand_in(self) -> str:
-        """The row that takes its place where it needs moments, and there are none."""
-        return "kmeans" if self.averages else SELECTION
-
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.partitioners import ROTATION, Partitioner, find_partitioner
+from onnxfold.cluster.partitioners import ROTATION, SELECTION, Partitioner, find_partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.graph.view import GraphView
@@ -141,23 +140,12 @@ class Method:
     repair: str  # a row of :data:`REPAIRS`
     inputs: str  # what the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`
     summary: str  # one line for the help text
-    #: What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given for
-    #: them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
-    narrows: Literal["groups", "streams", "depth"] = "groups"
+    drops_blocks: bool = False  # whether it drops whole residual blocks, and keeps the widths of all others
+    only_streams: bool = False  # whether groups other than residual streams keep their widths unless a ratio is given
     depth: Depth = Depth()  # the blocks that are folded unless a ratio is given for their groups
     #: Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     adds_text: bool = False
     language: "Method | None" = None  # what the row is for language models, where that is something else
-
-    @property
-    def drops_blocks(self) -> bool:
-        """Whether it drops whole residual blocks, and keeps the widths of all others."""
-        return self.narrows == "depth"
-
-    @property
-    def only_streams(self) -> bool:
-        """Whether groups other than residual streams keep their widths unless a ratio is given for them."""
-        return self.narrows == "streams"
 
     @property
     def partitioner(self) -> Partitioner:
@@ -213,7 +201,9 @@ class Method:
         """
         if rotates and self.partitioner.rotates:
             return replace(self, cluster=ROTATION).possible(moments=moments, inputs=inputs)
-        cluster = self.partitioner.stand_in if self.partitioner.needs_moments and not moments else self.cluster
+        cluster = self.cluster
+        if self.partitioner.needs_moments and not moments:
+            cluster = "kmeans" if self.partitioner.averages else SELECTION
         if inputs or not self.repair_row.needs_inputs:
             return replace(self, cluster=cluster)
         stand_ins = (replace(self, cluster=cluster, repair=name) for name in STAND_IN_REPAIRS)
@@ -246,9 +236,12 @@ METHODS = {
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
         Method(
             "slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
-            narrows="streams",
+            only_streams=True,
         ),
-        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", "depth"),
+        Method(
+            "shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least",
+            drops_blocks=True,
+        ),
     )
 }  # fmt: skip
 

@@ -85,16 +85,11 @@ class PreparedModel:
         """The width of every group of every graph without its exact duplicates."""
         return [width for graph in self.graphs for width in graph.lossless]
 
-    def copy(self) -> "PreparedModel":
-        """Return a model that can be folded without an effect on this one; the analysis is shared."""
-        opened = self.opened.copy()
-        graphs = [replace(graph, scope=scope) for graph, scope in zip(self.graphs, opened.scopes, strict=True)]
-        return replace(self, opened=opened, graphs=graphs)
-
     def trial(self) -> "PreparedModel":
         """Return a copy for a fold that is judged and thrown away: its weights are the same, its report is empty."""
-        made = self.copy()
-        return replace(made, graphs=[replace(g, diagnoses=False) for g in made.graphs])
+        opened = self.opened.copy()
+        pairs = zip(self.graphs, opened.scopes, strict=True)
+        return replace(self, opened=opened, graphs=[replace(g, scope=scope, diagnoses=False) for g, scope in pairs])
 
 
 def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int) -> PreparedModel:

@@ -12,6 +12,7 @@ and many choices of widths are evaluated at once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import astuple, dataclass, field, replace
 from math import prod
 
@@ -72,13 +73,6 @@ class Length:
     blocks: int = 1
     whole: int = field(default=0, compare=False)
     tiling: Tiling = PLAIN
-
-    def renumbered(self, numbers: Sequence[int]) -> "Length":
-        """Return the length with other numbers for its groups; those that get the same number become one part."""
-        parts: dict[int, int] = {}
-        for group, positions in self.parts:
-            parts[numbers[group]] = parts.get(numbers[group], 0) + positions
-        return replace(self, parts=tuple(sorted(parts.items())))
 
     @property
     def constant(self) -> int:
@@ -171,6 +165,13 @@ class ProductTable:
         index = [[number[n] for n in p.lengths] + [len(known)] * (most - len(p.lengths)) for p in products]
         self.index = np.array(index, np.int64).reshape(len(products), most)
 
+    def renumbered(self, numbers: Sequence[int]) -> "ProductTable":
+        """Return the table as a function of other widths: group i has the width of number `numbers[i]`."""
+        own = csr_array((np.ones(len(numbers), np.int64), (np.arange(len(numbers)), np.asarray(numbers, np.int64))))
+        table = copy(self)
+        table.positions = csr_array(self.positions @ own)
+        return table
+
     def numerators(self, widths: Integers) -> Integers:
         """Return the lengths before their division, shape (n_lengths + 1, ...), for widths of shape (n_groups, ...)."""
         lengths: Integers = self.positions @ widths + self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
@@ -220,7 +221,6 @@ class SumCost(Cost):
         factors: dict[tuple[Length, ...], int] = {}
         for product in products:
             factors[product.lengths] = factors.get(product.lengths, 0) + product.factor
-        self._factors = dict(factors)
         self.fixed = factors.pop((), 0)
         self.divisor = divisor
         self.table = ProductTable([Product(factor, lengths) for lengths, factor in factors.items()], group_count)
@@ -232,11 +232,9 @@ class SumCost(Cost):
 
     def renumbered(self, numbers: Sequence[int]) -> "SumCost":
         """Return the same sum, so that moves of single widths stay cheap."""
-        products = [
-            Product(factor, tuple(length.renumbered(numbers) for length in lengths))
-            for lengths, factor in self._factors.items()
-        ]
-        return SumCost(products, max(numbers, default=-1) + 1, self.divisor)
+        renumbered = copy(self)
+        renumbered.table = self.table.renumbered(numbers)
+        return renumbered
 
 
 def number_groups(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:

@@ -16,8 +16,10 @@ from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel, Scope, bytes_of, stored_size
+from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.synthetic import noise_inputs
@@ -54,24 +56,22 @@ class JoinedModel:
         """Number of networks."""
         return len(self.networks)
 
-    def shares(self, outputs: Sequence[Array]) -> list[list[Array]]:
-        """Return the outputs of every network, as those of the joined model tell them.
+    def share(self, outputs: Sequence[Array], number: int) -> list[Array]:
+        """Return the outputs of a network by its number, as those of the joined model tell them.
 
         Of outputs beside each other, a network's own; of a mean, all; of the first network's, all of it and nothing of
         the others.
         """
-        by_network: list[list[Array]] = [[] for _ in self.networks]
+        own: list[Array] = []
         for output, (values, how) in enumerate(zip(outputs, self.graph.heads, strict=True)):
-            axis = min(1, values.ndim - 1)
-            shapes = [network.view.shape(network.view.output_names[output]) or () for network in self.networks]
-            widths = [(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in shapes]
-            ends = np.cumsum(widths).tolist()
-            for i in range(self.count):
-                if how == "join":
-                    by_network[i].append(values.take(range(ends[i] - widths[i], ends[i]), axis=axis))
-                elif how != "first" or i == 0:
-                    by_network[i].append(values)
-        return by_network
+            if how == "join":
+                shapes = [network.view.shape(network.view.output_names[output]) or () for network in self.networks]
+                widths = [(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in shapes]
+                begin = sum(widths[:number])
+                own.append(values.take(range(begin, begin + widths[number]), axis=min(1, values.ndim - 1)))
+            elif how != "first" or number == 0:
+                own.append(values)
+        return own
 
     def join_outputs(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the outputs of the joined model, from those of the networks."""
@@ -104,15 +104,8 @@ class JoinedModel:
         start = next((n for n in view.nodes if node in (n.name, *n.output)), None)
         if start is None:
             raise ConfigError(f"until='{node}' is no node of {self.networks[0].name}: `onnxfold inspect` lists some")
-        before = {id(start)}
-        left = [start]
-        while left:
-            for name in left.pop().input:
-                writer = view.producer(name)
-                if writer is not None and id(writer) not in before:
-                    before.add(id(writer))
-                    left.append(writer)
-        reached = {o for n in view.nodes if id(n) in before for o in n.output}
+        before = needed_nodes(view, start.output, {})
+        reached = {o for n in view.nodes if node_key(n) in before for o in n.output}
         return [
             group.name for group in self.networks[0].analysis.groups
             if not any(axis.tensor in reached for axis in group.tensors)
@@ -260,4 +253,4 @@ class Share:
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Return the part of the merged model's outputs that stands for the network's."""
-        return self._joined.shares(self._session.run(feeds))[self._network]
+        return self._joined.share(self._session.run(feeds), self._network)

@@ -42,6 +42,8 @@ _LEAST, _MOST = 1e-2, 1e2
 #: Added to the diagonal of a covariance, relative to its mean.
 _RIDGE = 1e-3
 _TINY = float(np.finfo(np.float64).tiny)
+#: Members whose activations a probe narrows.
+_READ = Role.CONSUMER, Role.BASIS
 
 
 def sensitivities(
@@ -56,17 +58,12 @@ def sensitivities(
     """Return the sensitivity of every group of a graph."""
     changes: dict[str, dict[tuple[int, Axis], Change]] = {}
     for i, probe in probes.items():
-        for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
-            for use in member.uses:
-                axis = use.channels
-                if axis in groups[i].tensors:
-                    change = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
-                    changes.setdefault(use.node, {})[i, axis] = change
-        for member in groups[i].with_role(Role.BASIS) if probe.is_lossy else ():
-            for use in member.uses:
-                change = Change(i, use.channels.tensor, partial(probe.narrow, axis=use.channels))
-                for reader in view.consumers(use.channels.tensor):
-                    changes.setdefault(node_key(reader), {})[i, use.channels] = change
+        consumers, bases = ([use for m in groups[i].with_role(role) for use in m.uses] for role in _READ)
+        read = [(use.node, use.channels) for use in consumers if use.channels in groups[i].tensors]
+        read += [(node_key(n), use.channels) for use in bases for n in view.consumers(use.channels.tensor)]
+        for node, axis in read if probe.is_lossy else ():
+            change = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
+            changes.setdefault(node, {})[i, axis] = change
     once = {node: list(by_axis.values()) for node, by_axis in changes.items()}
     outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])

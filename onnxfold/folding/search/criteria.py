@@ -49,17 +49,13 @@ class Criterion(ABC):
     held_out: Batches  # batches of the inputs that decide
     samples: int
     reference: list[Array]  # what the original answers
+    allowance: float  # the margin of the original itself: the answers, or points of accuracy, that may be lost
 
     def judge(self, view: GraphView) -> Judgement:
         """Run a fold, as it would be written, and judge it."""
         session = Session(to_model(view))
         session.output_names = self.names
         return self._judge(session.run_all(self.held_out))
-
-    @property
-    @abstractmethod
-    def allowance(self) -> float:
-        """The margin of the original itself."""
 
     @abstractmethod
     def _judge(self, outputs: list[Array]) -> Judgement:
@@ -76,11 +72,6 @@ class KeepsFidelity(Criterion):
 
     least: float
     called: str = "held out"  # kind of the held-out inputs
-
-    @property
-    def allowance(self) -> float:
-        """The share of the answers that may be lost."""
-        return 1.0 - self.least
 
     def _judge(self, outputs: list[Array]) -> Judgement:
         try:
@@ -145,12 +136,6 @@ class KeepsAccuracy(Criterion):
     """Keeps the top-1 accuracy on labelled samples, up to a drop."""
 
     labels: Array
-    most_drop: float  # highest drop, in points
-
-    @property
-    def allowance(self) -> float:
-        """The accuracy that may be lost, in points."""
-        return self.most_drop
 
     def _judge(self, outputs: list[Array]) -> Judgement:
         before, after = correct_answers(self.reference, self.labels), correct_answers(outputs, self.labels)
@@ -158,16 +143,16 @@ class KeepsAccuracy(Criterion):
         low, high = (100 * end for end in drop_interval(flips.lost, flips.won, self.samples))
         drop = 100 * (flips.lost - flips.won) / self.samples
         record = AccuracyRecord(
-            float(before.mean()), float(after.mean()), self.samples, drop, (low, high), self.most_drop, flips
+            float(before.mean()), float(after.mean()), self.samples, drop, (low, high), self.allowance, flips
         )
         # 5 of 100 samples are 5 points, whatever floats say.
-        margin = self.most_drop - drop
+        margin = self.allowance - drop
         return Judgement(margin >= -1e-9, margin, f"{drop:.3g}", str(record), record)
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
         return (
-            f"a loss of at most {self.most_drop:g} points of accuracy cannot be kept: with {removed:.0%} of the "
+            f"a loss of at most {self.allowance:g} points of accuracy cannot be kept: with {removed:.0%} of the "
             f"weights removed it is {reached} points on {self.samples} held-out samples; allow more"
         )
 

@@ -107,13 +107,14 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
             seen, held_out = data.inputs.split()
             drawn, reference, called = held_out.batches, session.run_all(held_out.batches), "held out"
         compared = opened.view, names, drawn, sum(map(sample_count, drawn)), reference
+        least = FAITHFUL if config.lacks_goal else config.min_fidelity or 0.0
         if config.lacks_goal:
-            return SurelyKeepsFidelity(*compared, FAITHFUL, called, data.inputs.kind), seen
-        return KeepsFidelity(*compared, config.min_fidelity or 0.0, called), seen
+            return SurelyKeepsFidelity(*compared, 1.0 - least, least, called, data.inputs.kind), seen
+        return KeepsFidelity(*compared, 1.0 - least, least, called), seen
     labels, most_drop = labelled.labels, config.max_drop or 0.0
     reference = session.run_all(labelled.held_out)
     correct_answers(reference, labels)  # labels that do not fit are refused before any fold
-    return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
+    return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, most_drop, labels), data.inputs
 
 
 def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array], str]:

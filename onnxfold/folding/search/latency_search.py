@@ -124,7 +124,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         if tried is None:
             if len(tries) == _MEASURED:
                 break
-            fold = fold_model(selection.copy(), replace(request, widths=widths), trial, silent)
+            fold = fold_model(selection.trial(), replace(request, widths=widths), trial, silent)
             tried = _measure_fold(timer, fold.view, trial, widths, limit)
             tries.append(tried)
         # Below the limit by what the measurement may be off.
