@@ -26,9 +26,8 @@ Batches = list[dict[str, Array]]
 _HELD_BYTES = 1 << 28
 #: Smaller batches stay in memory.
 _LEAST_BYTES = 1 << 16
-#: Values by tensor, by number of a batch.
-Instead = Mapping[int, dict[str, Array]]
-_NOTHING: Instead = {}
+#: Takes what runs a node, the number of a batch, and what the node reads there; returns its results by name.
+RunOne = Callable[[NodeRunner, int, dict[str, Array]], dict[str, Array]]
 #: Tensors that a walk is for, by the key of the node at which they are looked at.
 LookedAt = Mapping[str, Collection[str]]
 #: Takes how many nodes were run, and how many are to be.
@@ -113,29 +112,19 @@ class Activations:
         """Whether a node is run."""
         return self._needed is None or node_key(node) in self._needed
 
-    def run(self, node: NodeProto, instead: Instead = _NOTHING) -> None:
-        """Run a node on every batch, on other values where some are given for a batch by its number."""
+    def run(self, node: NodeProto, run_one: RunOne = lambda runner, _, feeds: runner.run(feeds)) -> None:
+        """Run a node on every batch."""
         if not self.runs(node):
             return
         runner = NodeRunner(self.view, node, self.sessions)
         held = sum(values.held_bytes for values in self.values.values() if isinstance(values, WaitingBatches))
         results: dict[str, WaitingBatches] = {}
         for batch in range(self._batches):
-            feeds = {n: self.values[n][batch] for n in runner.inputs} | instead.get(batch, {})
-            for name, values in runner.run(feeds).items():
+            feeds = {n: self.values[n][batch] for n in runner.inputs}
+            for name, values in run_one(runner, batch, feeds).items():
                 room = _HELD_BYTES - held - sum(waiting.held_bytes for waiting in results.values())
                 results.setdefault(name, WaitingBatches()).add(values, room)
         self.values.update(results)
-
-    def batches(self, node: NodeProto) -> Iterator[dict[str, Array]]:
-        """Yield the outputs of a node that was run, batch by batch."""
-        for batch in range(self._batches):
-            yield {name: self.values[name][batch] for name in filter(None, node.output)}
-
-    def trial(self, node: NodeProto, batch: int) -> Array:
-        """Return the first output of a node on one batch; nothing is kept."""
-        runner = NodeRunner(self.view, node, self.sessions)
-        return runner.run({n: self.values[n][batch] for n in runner.inputs})[node.output[0]]
 
     def fork(self) -> int:
         """Let one more batch go on from where the first one is; return its number."""

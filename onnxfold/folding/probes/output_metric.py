@@ -85,7 +85,6 @@ def _metric(
         return None
     step = _STEP * float(np.sqrt(np.square(rows, dtype=np.float64).sum(axis=-1).mean()))
     flips = random.choice(np.array([-step, step], np.float32), rows.shape[:-1])
-    scaled = {i: _scale(base[i], answers) for i in floats}
     signs = {i: random.choice(np.array([-1.0, 1.0], np.float32), base[i].shape[-1]) for i in floats}
     change = {i: _change_function(base[i], answers) for i in floats}
     changes = []
@@ -94,7 +93,7 @@ def _metric(
         added = np.zeros(rows.shape, np.float32)
         added[..., direction] = flips
         moved = run(added)
-        parts = [_sketch(change[i](moved[i]) * scaled[i], signs[i]) for i in floats]
+        parts = [_sketch(change[i](moved[i]), signs[i]) for i in floats]
         changes.append(np.concatenate([part.reshape(-1) for part in parts]))
     table = np.array(changes)
     metric = np.asarray(table @ table.T, np.float64)
@@ -105,9 +104,10 @@ def _metric(
 
 
 def _change_function(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
-    """Return a function of the change of an output; of scores, half of its square is the divergence."""
+    """Return a function of the relative change of an output; of scores, half of its square is the divergence."""
     if not answers.are_scores(was):
-        return lambda is_now: np.asarray(is_now - was, np.float32)
+        size = float(np.square(was - was.mean(axis=tuple(range(was.ndim - 1))), dtype=np.float64).sum())
+        return lambda is_now: np.asarray(is_now - was, np.float32) * (1.0 / np.sqrt(size) if size > 0.0 else 0.0)
     logs = log_softmax(was)
     chances = np.exp(logs)
 
@@ -116,14 +116,6 @@ def _change_function(was: Array, answers: TokenAnswers) -> Callable[[Array], Arr
         return np.asarray(np.sqrt(chances) * (apart - (chances * apart).sum(axis=-1, keepdims=True)), np.float32)
 
     return of_scores
-
-
-def _scale(values: Array, answers: TokenAnswers) -> float:
-    """Return the factor that makes changes of an output relative to it."""
-    if answers.are_scores(values):
-        return 1.0
-    size = float(np.square(values - values.mean(axis=tuple(range(values.ndim - 1))), dtype=np.float64).sum())
-    return 1.0 / np.sqrt(size) if size > 0.0 else 0.0
 
 
 def _sketch(values: Array, signs: Array) -> Array:

@@ -89,18 +89,7 @@ class _Trials:
     def run(self, node: NodeProto) -> None:
         """Run a node on all batches; trials begin where the first of their changes is."""
         self._begin(node)
-        instead: dict[int, dict[str, Array]] = {}
-        was: dict[int, Array] = {}
-        for outcome, change in self._changes_at(node):
-            if change.tensor not in self.walk.values:  # what a recurrence reads is its own result
-                continue
-            place = outcome.place
-            if self._locally:
-                was[place] = self.walk.trial(node, place)
-            instead.setdefault(place, {})[change.tensor] = change.instead(self.walk.values[change.tensor][place])
-        self.walk.run(node, instead)
-        for place, outputs in enumerate(self.walk.batches(node)):
-            self._note(place, node, outputs, was.get(place))
+        self.walk.run(node, partial(self._run_one, node))
 
     def finish(self, nodes: Sequence[NodeProto]) -> None:
         """Run the last nodes, at the first of which the last trials begin at most, on one batch after the other.
@@ -115,35 +104,30 @@ class _Trials:
         for place in range(len(self.outcomes) + 1 if nodes else 0):
             values = {name: batches[place] for name, batches in walk.values.items()}
             for i, (node, runner) in enumerate(zip(nodes, runners, strict=True)):
-                feeds = {name: values[name] for name in runner.inputs}
-                changes = [c for outcome, c in self._changes_at(node) if outcome.place == place and c.tensor in feeds]
-                was = runner.run(feeds)[node.output[0]] if changes and self._locally else None
-                outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
-                self._note(place, node, outputs, was)
-                values |= outputs
+                values |= self._run_one(node, runner, place, {name: values[name] for name in runner.inputs})
                 for name in (*reads(node), *node.output):
                     if last.get(name, -1) <= i:
                         values.pop(name, None)
 
-    def _note(self, place: int, node: NodeProto, outputs: dict[str, Array], was: Array | None) -> None:
-        """Note the loss of a trial at a node; of the original, the outputs that others are compared with."""
-        outcome = next((candidate for candidate in self.outcomes.values() if candidate.place == place), None)
-        if outcome is not None and was is not None:
-            outcome.local += relative_error(was, outputs[node.output[0]])
+    def _run_one(self, node: NodeProto, runner: NodeRunner, place: int, feeds: dict[str, Array]) -> dict[str, Array]:
+        """Return the results of a node on a batch; note what a trial loses there, or what others are compared with."""
+        trial, outcome = next(((t, o) for t, o in self.outcomes.items() if o.place == place), (-1, None))
+        # What a recurrence reads is its own result.
+        changes = [c for c in self._changes.get(node_key(node), ()) if c.trial == trial and c.tensor in feeds]
+        outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
+        if outcome is not None and changes and self._locally:
+            outcome.local += relative_error(runner.run(feeds)[node.output[0]], outputs[node.output[0]])
         for name in self._answers.intersection(outputs):
             if place == 0 and outputs[name].dtype.kind == "f":
                 self._losses[name] = _loss(outputs[name], self._tokens)
             elif outcome is not None and name in self._losses:
                 outcome.lost.append(self._losses[name](outputs[name]))
+        return outputs
 
     def _begin(self, node: NodeProto) -> None:
         for change in self._changes.get(node_key(node), ()):
             if change.trial not in self.outcomes and change.tensor in self.walk.values:
                 self.outcomes[change.trial] = TrialOutcome(self.walk.fork())
-
-    def _changes_at(self, node: NodeProto) -> list[tuple[TrialOutcome, Change]]:
-        changes = self._changes.get(node_key(node), ())
-        return [(self.outcomes[c.trial], c) for c in changes if c.trial in self.outcomes]
 
 
 def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
