@@ -7,7 +7,7 @@ group per number, whose error is the sum of theirs, and whose width costs what t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,27 +20,19 @@ from onnxfold.errors import BudgetError
 from onnxfold.graph.tensors import Matrix
 
 
-@dataclass(frozen=True)
 class TiedWidths:
-    """Which groups have one width."""
+    """Which groups have one width: those with the same tie."""
 
-    numbers: tuple[int, ...]  # for every group, the number of its width
-
-    @classmethod
-    def of(cls, groups: Sequence[FoldGroup]) -> "TiedWidths":
-        """Return one width per group, and one for all groups with the same tie."""
-        known: dict[tuple[str, int], int] = {}
+    def __init__(self, groups: Sequence[FoldGroup]) -> None:
         keys = [("group", i) if group.rules.tie is None else ("tie", group.rules.tie) for i, group in enumerate(groups)]
-        return cls(tuple(known.setdefault(key, len(known)) for key in keys))
-
-    @property
-    def are_free(self) -> bool:
-        """Whether every group has a width of its own."""
-        return len(set(self.numbers)) == len(self.numbers)
+        known = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        self.numbers = [known[key] for key in keys]  # for every group, the number of its width
+        self.are_free = len(known) == len(keys)  # whether every group has a width of its own
+        self._members = [[i for i, own in enumerate(self.numbers) if own == number] for number in known.values()]
 
     def space(self, space: WidthSpace) -> WidthSpace:
         """Return the widths that the groups of each number can have."""
-        first = [self.numbers.index(number) for number in range(len(set(self.numbers)))]
+        first = [members[0] for members in self._members]
         lossless = [max(space.lossless[i] for i in members) for members in self._members] if space.lossless else ()
         return WidthSpace(
             [space.groups[i] for i in first],
@@ -71,13 +63,6 @@ class TiedWidths:
     def expand_widths(self, widths: Sequence[int]) -> list[int]:
         """Return one width per group."""
         return [widths[number] for number in self.numbers]
-
-    @property
-    def _members(self) -> list[list[int]]:
-        members: list[list[int]] = [[] for _ in set(self.numbers)]
-        for i, number in enumerate(self.numbers):
-            members[number].append(i)
-        return members
 
 
 #: Largest distance between the requested and the reached sparsity without a note.

@@ -26,7 +26,7 @@ import numpy as np
 from onnxfold.budget.allocate import TiedWidths
 from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.moves import NextMoves
-from onnxfold.budget.objectives import Budgets, Tradeoff
+from onnxfold.budget.objectives import NANOSECONDS, Budgets, Tradeoff
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
 
@@ -48,7 +48,7 @@ def allocate_globally(
     space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
 ) -> list[int]:
     """Return widths within all budgets."""
-    tied = TiedWidths.of(space.groups)
+    tied = TiedWidths(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
     if tied.are_free:
@@ -100,7 +100,9 @@ class _Search:
         self.widths = self._widen(self.widths)
         while tradeoff is None and (better := self._improve()) is not None:
             self.widths = better
-        if not budgets.limit_time:  # odd widths take time, and none of it should be used up
+        if not any(
+            budget.unit == NANOSECONDS for budget in budgets.budgets
+        ):  # odd widths take time, and none of it should be used up
             self._relax()
 
     @property

@@ -20,6 +20,7 @@ from typing import Any
 
 from onnxfold.config import checks
 from onnxfold.errors import ConfigError
+from onnxfold.files import open_regular
 
 _FPUS = ("none", "single", "double")
 MICROCONTROLLER = "microcontroller"
@@ -172,9 +173,7 @@ def _folder() -> Any:
 
 def _content(path: Path) -> bytes:
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"device profile '{path}' is not a file: give the path of a TOML file")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise ConfigError(f"device profile '{path}' cannot be read: {error.strerror}") from None

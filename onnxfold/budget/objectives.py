@@ -71,11 +71,6 @@ class Budgets:
         rows = [(name, limit, *COSTS[name]) for name, limit in limits.items()]
         return cls(tuple(Budget(name, limit, unit, cost(graphs)) for name, limit, cost, unit in rows))
 
-    @property
-    def limit_time(self) -> bool:
-        """Whether one of the limits is of time."""
-        return any(budget.unit == NANOSECONDS for budget in self.budgets)
-
     def exceeded_budgets(self, widths: Sequence[int]) -> tuple[Budget, ...]:
         """Return the budgets that widths exceed."""
         return tuple(budget for budget in self.budgets if budget.cost(widths) > budget.limit)

@@ -151,7 +151,7 @@ def width_request(
     if sparsity is not None:
         cost = WeightCost(graphs)
         if config.allocation == "uniform" and not limits and latency is None:
-            tied = TiedWidths.of(groups)
+            tied = TiedWidths(groups)
             widths = solve_uniform(tied.space(space), tied.cost(cost), size.parameters, sparsity)
             return replace(goal, widths=tied.expand_widths(widths))
         require_reachable(space, cost, size.parameters, sparsity)

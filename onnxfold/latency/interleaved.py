@@ -170,7 +170,9 @@ def latency_of_two(
         timing = time_interleaved(runs, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock or clock_for(threads))
     except (VerificationError, MemoryLimitError):
         return None
-    return record(timing, threads)
+    return LatencyRecord(
+        timing.median(0), timing.median(1), timing.ratio(), timing.ratio_spread(), timing.rounds, threads
+    )
 
 
 def open_timed(model: ModelLike, view: GraphView, threads: int) -> Session:
@@ -186,10 +188,3 @@ def open_timed(model: ModelLike, view: GraphView, threads: int) -> Session:
 def runs_of(sessions: Sequence[Session], feeds: Feeds) -> list[Callable[[], object]]:
     """Return runs of models on the same inputs, for :func:`~onnxfold.latency.interleaved.time_interleaved`."""
     return [lambda session=session: session.run(feeds) for session in sessions]  # type: ignore[misc]
-
-
-def record(timing: Timing, threads: int) -> LatencyRecord:
-    """Return the times of two models for a report."""
-    return LatencyRecord(
-        timing.median(0), timing.median(1), timing.ratio(), timing.ratio_spread(), timing.rounds, threads
-    )

@@ -220,7 +220,7 @@ def test_costs_of_tied_widths_are_those_of_all_widths(
             shapes[info.name] = (2, dims[1], past, dims[3])
     opened.view.assume(shapes)
     groups = [group for _, found in opened.graphs for group in found]
-    tied = TiedWidths.of(groups)
+    tied = TiedWidths(groups)
     assert tied.numbers == (0, 1, 0, 2)
     sizes = [groups[tied.numbers.index(i)].size for i in range(3)]
     random = np.random.default_rng(0)
@@ -229,7 +229,7 @@ def test_costs_of_tied_widths_are_those_of_all_widths(
         for _ in range(8):
             widths = [int(random.integers(1, size + 1)) for size in sizes]
             assert fewer(widths) == cost(tied.expand_widths(widths))
-    assert TiedWidths.of([group for _, found in _opened(make(), per_layer=True).graphs for group in found]).are_free
+    assert TiedWidths([group for _, found in _opened(make(), per_layer=True).graphs for group in found]).are_free
 
 
 @pytest.mark.parametrize(

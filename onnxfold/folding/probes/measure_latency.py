@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -12,11 +13,10 @@ from onnxfold.budget.costs.running import timed_nodes
 from onnxfold.budget.devices import load_device
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, NotMeasurableError, VerificationError
-from onnxfold.files import Cache, key_of
+from onnxfold.files import Cache, key_of, open_regular
 from onnxfold.files.cache import machine_kind
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.files.load import load
-from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.latency.layers import LatencyProfile, profile_layers
@@ -39,11 +39,7 @@ _LARGEST_FILE = 64 << 20
 
 def profile_network(view: GraphView, threads: int) -> LatencyProfile:
     """Return where the time of a run goes."""
-
-    def feeds(infos: list[InputInfo]) -> Feeds:
-        return noise_inputs(infos, samples=1, seed=0, view=view)
-
-    return profile_layers(view, feeds, threads=threads)
+    return profile_layers(view, partial(noise_inputs, samples=1, seed=0, view=view), threads=threads)
 
 
 def add_latency_table(opened: OpenedModel, config: FoldConfig, progress: Progress) -> FoldConfig:
@@ -68,9 +64,8 @@ def _read(table: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
         return LatencyTable.from_dict(table)
     path = Path(table)
     try:
-        if path.stat().st_size > _LARGEST_FILE or not path.is_file():
-            raise ConfigError(f"latency table '{path}' is no file of up to {_LARGEST_FILE >> 20} MiB")
-        return LatencyTable.from_dict(json.loads(path.read_text()))
+        with open_regular(path) as file:
+            return LatencyTable.from_dict(json.loads(file.read(_LARGEST_FILE)))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"latency table '{path}' cannot be read: {error}") from None
 

@@ -14,25 +14,19 @@ from onnxfold.torch_graph.registry import Operation, TorchNode, operations, oper
 class Windows:
     """The window attributes of a node."""
 
-    def __init__(self, node: TorchNode) -> None:
+    def __init__(self, node: TorchNode, rank: int) -> None:
         self.kernel = node.integers("kernel_shape")
         self.auto_pad = node.text("auto_pad", "NOTSET")
         self.ceil = bool(node.integer("ceil_mode", 0))
-        self._strides, self._dilations = node.integers("strides"), node.integers("dilations")
-        self._pads = node.integers("pads")
+        self.strides = node.integers("strides") or [1] * rank
+        self.dilations = node.integers("dilations") or [1] * rank
+        pads = node.integers("pads") or [0] * (2 * rank)
+        self.explicit = pads[:rank], pads[rank:]  # the pads of the attribute, before and after
 
-    def strides(self, rank: int) -> list[int]:
-        """Return a stride per axis."""
-        return self._strides or [1] * rank
-
-    def dilations(self, rank: int) -> list[int]:
-        """Return a dilation per axis."""
-        return self._dilations or [1] * rank
-
-    def explicit(self, rank: int) -> tuple[list[int], list[int]]:
-        """Return the pads of the attribute, before and after."""
-        pads = self._pads or [0] * (2 * rank)
-        return pads[:rank], pads[rank:]
+    @classmethod
+    def of_pool(cls, node: TorchNode) -> "Windows":
+        """Return the windows of a pool, whose kernel is an attribute."""
+        return cls(node, len(node.integers("kernel_shape")))
 
     def pads(self, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the pads before and after each axis, auto_pad resolved."""
@@ -40,10 +34,10 @@ class Windows:
         if self.auto_pad == "VALID":
             return [0] * rank, [0] * rank
         if not self.auto_pad.startswith("SAME"):
-            return self.explicit(rank)
+            return self.explicit
         totals = [
             max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
-            for size, k, s, d in zip(sizes, kernel, self.strides(rank), self.dilations(rank), strict=True)
+            for size, k, s, d in zip(sizes, kernel, self.strides, self.dilations, strict=True)
         ]
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
         return (large, small) if self.auto_pad == "SAME_LOWER" else (small, large)
@@ -52,9 +46,8 @@ class Windows:
         """Return the pads with which the windows of a pool end exactly at the end, negative to cut off."""
         before, after = self.pads(sizes, self.kernel)
         covering = []
-        for size, b, a, k, s, d in zip(
-            sizes, before, after, self.kernel, self.strides(len(sizes)), self.dilations(len(sizes)), strict=True
-        ):
+        windows = zip(sizes, before, after, self.kernel, self.strides, self.dilations, strict=True)
+        for size, b, a, k, s, d in windows:
             reach = d * (k - 1) + 1
             room = size + b + a - reach
             count = (-(-room // s) if self.ceil else room // s) + 1
@@ -79,14 +72,14 @@ def max_pool(node: TorchNode) -> Operation:
     """Largest element of every window."""
     if node.has_output(1):
         raise node.unsupported("its second output, the places of the maxima, is read")
-    windows = Windows(node)
+    windows = Windows.of_pool(node)
     rank = len(windows.kernel)
     if rank not in _MAXIMUM:
         raise node.unsupported(f"a pool over {rank} axes; torch has up to 3")
 
     def run(x: Tensor) -> Tensor:
         x = pad_spatial(x, *windows.covering_pads(x.shape[2:]), -math.inf)
-        return _MAXIMUM[rank](x, windows.kernel, windows.strides(rank), 0, windows.dilations(rank))
+        return _MAXIMUM[rank](x, windows.kernel, windows.strides, 0, windows.dilations)
 
     return run
 
@@ -94,7 +87,7 @@ def max_pool(node: TorchNode) -> Operation:
 @operator("AveragePool")
 def average_pool(node: TorchNode) -> Operation:
     """Mean of every window; pads count or do not."""
-    windows, with_pads = Windows(node), bool(node.integer("count_include_pad", 0))
+    windows, with_pads = Windows.of_pool(node), bool(node.integer("count_include_pad", 0))
 
     def run(x: Tensor) -> Tensor:
         sizes = x.shape[2:]
@@ -115,7 +108,7 @@ def average_pool(node: TorchNode) -> Operation:
 @operator("LpPool")
 def lp_pool(node: TorchNode) -> Operation:
     """Norm of every window."""
-    windows, order = Windows(node), node.integer("p", 2)
+    windows, order = Windows.of_pool(node), node.integer("p", 2)
 
     def run(x: Tensor) -> Tensor:
         powers = pad_spatial(x.abs() ** order, *windows.covering_pads(x.shape[2:]), 0.0)
@@ -138,10 +131,9 @@ operations({
 def _window_sums(x: Tensor, windows: Windows) -> Tensor:
     """Return the sum over every window of a tensor that the windows cover exactly."""
     rank = x.ndim - 2
-    strides, dilations = windows.strides(rank), windows.dilations(rank)
-    if rank in _AVERAGE and all(d == 1 for d in dilations):
-        return _AVERAGE[rank](x, windows.kernel, strides) * math.prod(windows.kernel)
-    for axis, (k, s, d) in enumerate(zip(windows.kernel, strides, dilations, strict=True), 2):
+    if rank in _AVERAGE and all(d == 1 for d in windows.dilations):
+        return _AVERAGE[rank](x, windows.kernel, windows.strides) * math.prod(windows.kernel)
+    for axis, (k, s, d) in enumerate(zip(windows.kernel, windows.strides, windows.dilations, strict=True), 2):
         # Sums over windows are separable: one axis after the other.
         last = x.shape[axis] - d * (k - 1)
         parts = [x.narrow(axis, i * d, last) for i in range(k)]

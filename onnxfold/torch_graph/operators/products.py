@@ -42,12 +42,13 @@ def fused_matmul(node: TorchNode) -> Operation:
 @operator("Conv")
 def convolution(node: TorchNode) -> Operation:
     """Cross-correlation with zero padding."""
-    windows, groups = Windows(node), node.integer("group", 1)
+    groups = node.integer("group", 1)
 
     def run(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         rank = x.ndim - 2
         if rank not in _CONVOLVE:
             raise node.unsupported(f"a convolution over {rank} axes; torch has up to 3")
+        windows = Windows(node, rank)
         before, after = windows.pads(x.shape[2:], weight.shape[2:])
         if before == after:
             padding = before
@@ -56,7 +57,7 @@ def convolution(node: TorchNode) -> Operation:
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             # A weight in the memory format of the images: otherwise torch converts the images at every layer.
             weight = weight.contiguous(memory_format=torch.channels_last)
-        return _CONVOLVE[rank](x, weight, bias, windows.strides(rank), padding, windows.dilations(rank), groups)
+        return _CONVOLVE[rank](x, weight, bias, windows.strides, padding, windows.dilations, groups)
 
     return run
 
@@ -64,21 +65,19 @@ def convolution(node: TorchNode) -> Operation:
 @operator("ConvTranspose")
 def convolution_transpose(node: TorchNode) -> Operation:
     """Gradient of a convolution with respect to its input."""
-    windows, groups = Windows(node), node.integer("group", 1)
-    extra, wanted = node.integers("output_padding"), node.integers("output_shape")
+    groups, extra, wanted = node.integer("group", 1), node.integers("output_padding"), node.integers("output_shape")
 
     def run(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         rank = x.ndim - 2
         if rank not in _TRANSPOSE:
             raise node.unsupported(f"a transposed convolution over {rank} axes; torch has up to 3")
-        strides, dilations = windows.strides(rank), windows.dilations(rank)
+        windows, more = Windows(node, rank), extra or [0] * rank
         full = [
             (size - 1) * s + d * (k - 1) + 1
-            for size, k, s, d in zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True)
+            for size, k, s, d in zip(x.shape[2:], weight.shape[2:], windows.strides, windows.dilations, strict=True)
         ]
-        more = extra or [0] * rank
-        before, after = _crop(windows, list(x.shape[2:]), full, strides, more, wanted[-rank:] if wanted else [])
-        y = _TRANSPOSE[rank](x, weight, None, strides, 0, 0, groups, dilations)
+        before, after = _crop(windows, list(x.shape[2:]), full, more, wanted[-rank:] if wanted else [])
+        y = _TRANSPOSE[rank](x, weight, None, windows.strides, 0, 0, groups, windows.dilations)
         # Output padding adds positions behind the full result that no input reaches; pads take away at both ends.
         y = pad_spatial(y, [-b for b in before], [m - a for m, a in zip(more, after, strict=True)], 0.0)
         return y if bias is None else y + bias.view(-1, *[1] * rank)
@@ -87,14 +86,14 @@ def convolution_transpose(node: TorchNode) -> Operation:
 
 
 def _crop(
-    windows: Windows, sizes: list[int], full: list[int], strides: list[int], extra: list[int], wanted: list[int]
+    windows: Windows, sizes: list[int], full: list[int], extra: list[int], wanted: list[int]
 ) -> tuple[list[int], list[int]]:
     """Return how many positions go at either end of the full result."""
     if windows.auto_pad == "VALID":
         return [0] * len(full), [0] * len(full)
     if not wanted and not windows.auto_pad.startswith("SAME"):
-        return windows.explicit(len(full))
-    targets = wanted or [size * stride for size, stride in zip(sizes, strides, strict=True)]
+        return windows.explicit
+    targets = wanted or [size * stride for size, stride in zip(sizes, windows.strides, strict=True)]
     total = [f + e - t for f, e, t in zip(full, extra, targets, strict=True)]
     small, large = [t // 2 for t in total], [t - t // 2 for t in total]
     return (large, small) if windows.auto_pad != "SAME_UPPER" else (small, large)
