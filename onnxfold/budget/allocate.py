@@ -26,7 +26,7 @@ class TiedWidths:
     def __init__(self, groups: Sequence[FoldGroup]) -> None:
         keys = [("group", i) if group.rules.tie is None else ("tie", group.rules.tie) for i, group in enumerate(groups)]
         known = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        self.numbers = [known[key] for key in keys]  # for every group, the number of its width
+        self.numbers = tuple(known[key] for key in keys)  # for every group, the number of its width
         self.are_free = len(known) == len(keys)  # whether every group has a width of its own
         self._members = [[i for i, own in enumerate(self.numbers) if own == number] for number in known.values()]
 

@@ -23,18 +23,24 @@ class FoldPlan:
     def __iter__(self) -> Iterator[tuple[FoldGroup, ChannelPartition]]:
         return iter(zip(self.groups, self.partitions, strict=True))
 
+    def members_of(self, tensor: str) -> list[tuple[Member, ChannelPartition]]:
+        """Return the members that lie on a weight's axes, with their partitions."""
+        return self._members.get(tensor, [])
+
     @cached_property
-    def members(self) -> dict[str, list[tuple[Member, ChannelPartition]]]:
-        """The members that lie on the axes of every weight that shrinks, with their partitions."""
+    def _members(self) -> dict[str, list[tuple[Member, ChannelPartition]]]:
         members: dict[str, list[tuple[Member, ChannelPartition]]] = {}
         for group, partition in self:
             for member in group.members:
                 members.setdefault(member.axis.tensor, []).append((member, partition))
         return members
 
+    def groups_on(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
+        """Return the groups that lie on the axis of an activation, with their partitions."""
+        return self._groups_by_axis.get(axis, [])
+
     @cached_property
-    def by_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
-        """The groups that lie on every axis of an activation that shrinks, with their partitions."""
+    def _groups_by_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
         folds: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
         for group, partition in self:
             for axis in group.tensors:

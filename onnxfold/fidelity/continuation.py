@@ -56,12 +56,6 @@ class Continuation:
     writes: bool = True  # whether the networks write texts, too
     _texts: list[Array] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, sessions: Sequence[object], views: Sequence[GraphView], progress: Progress) -> "Continuation | None":
-        """Return two networks as such; None where one of them does not continue texts."""
-        models = [m for s, v in zip(sessions, views, strict=True) if (m := continuing_model(s, v)) is not None]
-        return cls(models, views, progress=progress) if len(models) == len(sessions) else None
-
     def following(self, feeds: Feeds) -> Array:
         """Take a batch; return the token that follows each position, shape (texts, length), -1 where none counts."""
         interface = self.models[0].interface

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import Any, Protocol
 
 from onnxfold.errors import ConfigError, VerificationError
-from onnxfold.fidelity.continuation import Continuation
+from onnxfold.fidelity.continuation import Continuation, continuing_model
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import ModelLike
@@ -57,11 +57,10 @@ class Texts:
         self, networks: Sequence[object], views: Sequence[GraphView], progress: Progress, *, writes: bool = True
     ) -> Continuation | None:
         """Return what two networks lose on texts that they read, and write; None where they continue none."""
-        read = Continuation.of(networks, views, progress)
-        if read is None:
-            return None
+        models = [m for n, v in zip(networks, views, strict=True) if (m := continuing_model(n, v)) is not None]
         with suppress(ConfigError):  # said where the text is made
-            return replace(read, tokenizer=self._read_tokenizer, writes=writes)
+            if len(models) == len(networks):
+                return Continuation(models, views, self._read_tokenizer, progress=progress, writes=writes)
         return None
 
     @cached_property

@@ -9,10 +9,9 @@ is known whether any of them are so unsure that there are probes at all.
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
@@ -100,10 +99,8 @@ class GroupCandidates:
         self._pool = ThreadPoolExecutor(self._threads)
         self._running: deque[Future[None]] = deque()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Compute nothing that has not begun."""
         self._pool.shutdown(cancel_futures=True)
 
     def take(self, group: int, moments: Sequence[ConsumerMoments]) -> None:
@@ -168,7 +165,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         stored = prepared.scope.analysed.copy()  # partitions are computed when asked for, after rows were scaled
         matched = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         metrics = output_metrics(prepared, progress)
-        with GroupCandidates(GroupTasks(prepared, matched, stored, metrics), progress) as work:
+        with closing(GroupCandidates(GroupTasks(prepared, matched, stored, metrics), progress)) as work:
             observation = _observe_consumers(prepared, matched, progress, work.take, work.make_room)
             candidates = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:

@@ -295,8 +295,3 @@ def split_samples(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str
 def select_samples(arrays: dict[str, Array], samples: Array) -> dict[str, Array]:
     """Return some samples of arrays, by their indices or a mask; scalars belong to all."""
     return {name: values[samples] if values.ndim else values for name, values in arrays.items()}
-
-
-def quarters(batch: dict[str, Array]) -> Batches:
-    """Cut a batch into four; inputs without a batch axis stay in every part."""
-    return list(in_batches(batch, max(-(-sample_count(batch) // 4), 1)))

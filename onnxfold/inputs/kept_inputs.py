@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -47,52 +46,49 @@ CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class KeptInputs:
-    """Inputs as they lie in the cache."""
+#: Batches, and facts about them as plain values: how they were made, notes.
+Kept = tuple[Batches, dict[str, Any]]
 
-    batches: Batches
-    facts: dict[str, Any]  # plain values: how they were made, notes
 
-    def to_bytes(self) -> bytes:
-        """Return one line of JSON, and the arrays one after the other."""
-        described = [{n: [v.dtype.name, v.shape] for n, v in batch.items()} for batch in self.batches]
-        head = json.dumps({"told": self.facts, "batches": described})
-        arrays = [np.ascontiguousarray(v).tobytes() for batch in self.batches for v in batch.values()]
-        return b"".join([head.encode(), b"\n", *arrays])
+def to_bytes(batches: Batches, facts: dict[str, Any]) -> bytes:
+    """Return inputs as they lie in the cache: one line of JSON, and the arrays one after the other."""
+    described = [{n: [v.dtype.name, v.shape] for n, v in batch.items()} for batch in batches]
+    head = json.dumps({"told": facts, "batches": described})
+    arrays = [np.ascontiguousarray(v).tobytes() for batch in batches for v in batch.values()]
+    return b"".join([head.encode(), b"\n", *arrays])
 
-    @classmethod
-    def from_bytes(
-        cls, content: bytes, infos: Sequence[InputInfo], fact_checks: Mapping[str, FactCheck],
-        limits: tuple[float, float] = _RANGE,
-    ) -> "KeptInputs":  # fmt: skip
-        """Read what :meth:`to_bytes` wrote."""
-        line, _, arrays = content.partition(b"\n")
-        head = json.loads(line)
-        if not isinstance(head, dict) or not isinstance(head.get("batches"), list) or not head["batches"]:
-            raise ValueError("it holds no batches")
-        if not isinstance(head.get("told"), dict) or not all(
-            is_possible(head["told"].get(name)) for name, is_possible in fact_checks.items()
-        ):
-            raise ValueError("it does not tell what its values are")
-        batches, at, by_name = [], 0, {info.name: info for info in infos}
-        for described in head["batches"]:
-            batch: dict[str, Array] = {}
-            if not isinstance(described, dict) or described.keys() != by_name.keys():
-                raise ValueError("its inputs are not those of the model")
-            for name, shape in described.items():
-                made = _stored_shape(by_name[name], shape)
-                batch[name] = np.frombuffer(arrays, by_name[name].dtype, prod(made), at).reshape(made).copy()
-                at += batch[name].nbytes
-                values = batch[name].astype(np.float64)
-                if not ((values >= limits[0]) & (values <= limits[1])).all():
-                    raise ValueError(f"'{name}' has values that no input has")
-            if len({len(batch[info.name]) for info in infos if info.shape[:1] == (None,)}) > 1:
-                raise ValueError("its inputs are of different lengths")
-            batches.append(batch)
-        if at != len(arrays):
-            raise ValueError("it has another length than it says")
-        return cls(batches, head["told"])
+
+def from_bytes(
+    content: bytes, infos: Sequence[InputInfo], fact_checks: Mapping[str, FactCheck],
+    limits: tuple[float, float] = _RANGE,
+) -> Kept:  # fmt: skip
+    """Read what :func:`to_bytes` wrote."""
+    line, _, arrays = content.partition(b"\n")
+    head = json.loads(line)
+    if not isinstance(head, dict) or not isinstance(head.get("batches"), list) or not head["batches"]:
+        raise ValueError("it holds no batches")
+    if not isinstance(head.get("told"), dict) or not all(
+        is_possible(head["told"].get(name)) for name, is_possible in fact_checks.items()
+    ):
+        raise ValueError("it does not tell what its values are")
+    batches, at, by_name = [], 0, {info.name: info for info in infos}
+    for described in head["batches"]:
+        batch: dict[str, Array] = {}
+        if not isinstance(described, dict) or described.keys() != by_name.keys():
+            raise ValueError("its inputs are not those of the model")
+        for name, shape in described.items():
+            made = _stored_shape(by_name[name], shape)
+            batch[name] = np.frombuffer(arrays, by_name[name].dtype, prod(made), at).reshape(made).copy()
+            at += batch[name].nbytes
+            values = batch[name].astype(np.float64)
+            if not ((values >= limits[0]) & (values <= limits[1])).all():
+                raise ValueError(f"'{name}' has values that no input has")
+        if len({len(batch[info.name]) for info in infos if info.shape[:1] == (None,)}) > 1:
+            raise ValueError("its inputs are of different lengths")
+        batches.append(batch)
+    if at != len(arrays):
+        raise ValueError("it has another length than it says")
+    return batches, head["told"]
 
 
 def _stored_shape(info: InputInfo, described: Any) -> tuple[int, ...]:
@@ -121,13 +117,13 @@ class Shelf:
 
     def find(
         self, infos: Sequence[InputInfo], fact_checks: Mapping[str, FactCheck], limits: tuple[float, float] = _RANGE
-    ) -> KeptInputs | None:
+    ) -> Kept | None:
         """Return the inputs that an earlier run made; None if there are none, or if they do not pass the checks."""
         if not self._key:
             return None
-        return self._cache.read(_KIND, self._key, lambda file: KeptInputs.from_bytes(file, infos, fact_checks, limits))
+        return self._cache.read(_KIND, self._key, lambda file: from_bytes(file, infos, fact_checks, limits))
 
-    def keep(self, inputs: KeptInputs) -> None:
+    def keep(self, batches: Batches, facts: dict[str, Any]) -> None:
         """Keep inputs that took long to make."""
         if self._key and time.monotonic() - self._began >= WORTH_SECONDS:
-            self._cache.put(_KIND, self._key, inputs.to_bytes())
+            self._cache.put(_KIND, self._key, to_bytes(batches, facts))

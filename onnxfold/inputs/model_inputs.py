@@ -15,13 +15,13 @@ from onnxfold.files import Cache
 from onnxfold.graph.run.session import batch_of, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import input_infos, quarters, split_samples
+from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder, text_file
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
-from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf
+from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN, SampleKind
 from onnxfold.inputs.token_inputs import TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
@@ -129,7 +129,9 @@ class ModelInputs:
         """Return three quarters of the samples, and the last quarter, to be held out; each tells its number."""
         if self.fixed_batch and len(self.batches) < 4:
             raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
-        batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in quarters(b)]
+        batches = self.batches
+        if len(batches) < 4:  # each is cut into four
+            batches = [part for b in batches for part in in_batches(b, max(-(-sample_count(b) // 4), 1))]
         if len(batches) < 2:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
         cut = len(batches) - max(len(batches) // 4, 1)
@@ -215,13 +217,13 @@ class _Generation:
         shelf = Shelf(cache, self.view, (self.kind, self.requested, count, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
-            facts = kept.facts
-            inputs = ModelInputs(kept.batches, facts["kind"], facts["reason"], self.is_fixed, tuple(facts["steps"]))
+            batches, facts = kept
+            inputs = ModelInputs(batches, facts["kind"], facts["reason"], self.is_fixed, tuple(facts["steps"]))
             return replace(inputs, notes=notes + tuple(facts["notes"]))
         inputs = self.make()
         if not inputs.cut:
             facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
-            shelf.keep(KeptInputs(inputs.batches, facts))
+            shelf.keep(inputs.batches, facts)
         return replace(inputs, notes=notes + inputs.notes)
 
     def make(self) -> ModelInputs:
@@ -258,16 +260,16 @@ class _Generation:
                 f"--input-steps {steps} makes them again",
             )
         inverted = ModelInputs(inputs, INVERTED, "", self.is_fixed, done.steps_per_batch, done.cut, notes)
-        if done.final.statistics is not None:
-            was, is_now = done.initial.statistics, done.final.statistics
+        if "statistics" in done.final:
+            was, is_now = done.initial["statistics"], done.final["statistics"]
             why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
             return replace(inverted, reason=why)
         count = _count(start)
         rest = self.samples[0] - count
         enough = rest >= (count if requested.samples is None else 1)
         leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
-        terms = ("class scores", done.final.class_scores), ("even channels", done.final.evenness)
-        aim = " and ".join(name for name, value in terms if value is not None)
+        aims = {"class_scores": "class scores", "evenness": "even channels"}
+        aim = " and ".join(words for term, words in aims.items() if term in done.final)
         why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
         return replace(inverted, batches=inputs + leaves, reason=why)
 

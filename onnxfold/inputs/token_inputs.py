@@ -22,7 +22,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import float_values
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.kept_inputs import KeptInputs, Shelf, is_text
+from onnxfold.inputs.kept_inputs import Shelf, is_text
 from onnxfold.inputs.sample_kinds import DATA, FILLED, PRIOR, SAMPLE_KINDS, UNIFORM, WRITTEN
 from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
@@ -191,9 +191,10 @@ class TokenSource:
         checks = {"kind": _KINDS.__contains__, "reason": is_text}
         kept = shelf.find([ids], checks, (0, self.interface.vocabulary - 1))
         if kept is not None:
-            return TokenText(kept.batches[0]["ids"], kept.facts["kind"], kept.facts["reason"])
+            ((batch,), facts) = kept
+            return TokenText(batch["ids"], facts["kind"], facts["reason"])
         written = self._write(plan, requested, progress)
-        shelf.keep(KeptInputs([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason}))
+        shelf.keep([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason})
         return written
 
     def draw(self, plan: TokenPlan, seed: int, why: str, *, any_ids: bool = False) -> TokenText:

@@ -15,8 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.fidelity import continuation
 from onnxfold.fidelity.answer_measures import Agreement, Tokens
-from onnxfold.fidelity.continuation import Continuation
-from onnxfold.fidelity.held_out import HeldOut, measure_fidelity
+from onnxfold.fidelity.held_out import HeldOut, Texts, measure_fidelity
 from onnxfold.fidelity.measures import label_flips
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
@@ -173,7 +172,7 @@ def test_padding_is_no_text(folder: Path) -> None:
     sessions = [Session(folder / "plain.onnx") for _ in range(2)]
     mask = np.array([[1] * 20, [0] * 8 + [1] * 12], np.int64)
     feeds = {"input_ids": np.full((2, 20), 7, np.int64), "attention_mask": mask}
-    read = Continuation.of(sessions, [view, view], silent)
+    read = Texts().continuation(sessions, [view, view], silent)
     assert read is not None
     report = measure_fidelity(*sessions, HeldOut.of([feeds], "x"), called="some", view=view, texts=read)
     assert report.perplexity is not None

@@ -40,7 +40,7 @@ def test_batches_beside_each_other_give_the_same_images(monkeypatch: pytest.Monk
     found = [_inverted(threads) for threads in (1, 2, 3)]
     assert used == [1, 2, 1]  # four batches do not go into three threads evenly
     assert len({f.inputs[0]["x"].tobytes() for f in found}) == 1
-    assert len({(f.steps_per_batch, f.initial, f.final) for f in found}) == 1
+    assert len({repr((f.steps_per_batch, f.initial, f.final)) for f in found}) == 1
     assert found[0].steps_per_batch == (3, 3, 3, 3)
 
 

@@ -47,11 +47,11 @@ def test_statistics_come_as_close_as_in_float32(name: str, half: list[bool]) -> 
     assert not half[-1]
     for found in (rough.inputs[0]["x"], fine.inputs[0]["x"]):
         assert found.dtype == np.float32
-    assert rough.initial.statistics == pytest.approx(fine.initial.statistics, rel=0.02)
-    assert rough.final.statistics == pytest.approx(fine.final.statistics, rel=0.1)
-    assert fine.final.statistics is not None
-    assert fine.initial.statistics is not None
-    assert fine.final.statistics < 0.8 * fine.initial.statistics
+    assert rough.initial.get("statistics") == pytest.approx(fine.initial.get("statistics"), rel=0.02)
+    assert rough.final.get("statistics") == pytest.approx(fine.final.get("statistics"), rel=0.1)
+    assert fine.final.get("statistics") is not None
+    assert fine.initial.get("statistics") is not None
+    assert fine.final.get("statistics") < 0.8 * fine.initial.get("statistics")
 
 
 def test_what_half_precision_cannot_run_is_run_in_float32(half: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.provenance import fingerprint
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.inputs import kept_inputs, model_inputs
-from onnxfold.inputs.kept_inputs import KeptInputs, is_text
+from onnxfold.inputs.kept_inputs import from_bytes, is_text, to_bytes
 from testing import models
 
 QUICK = {"inputs": "deep-inversion", "samples": 8, "input_steps": (2,), "verify": False}
@@ -175,9 +175,9 @@ def test_batches_come_back_as_they_are() -> None:
         InputInfo("x", np.dtype(np.float16), (None, 2, None)), InputInfo("ids", np.dtype(np.int64), (None,)),
         InputInfo("flag", np.dtype(bool), ()), InputInfo("empty", np.dtype(np.float64), (0,)),
     ]  # fmt: skip
-    found = KeptInputs.from_bytes(KeptInputs(batches, {"kind": "x\n"}).to_bytes(), kinds, {"kind": is_text})
-    assert found.facts == {"kind": "x\n"}
-    for batch, kept in zip(batches, found.batches, strict=True):
+    found, facts = from_bytes(to_bytes(batches, {"kind": "x\n"}), kinds, {"kind": is_text})
+    assert facts == {"kind": "x\n"}
+    for batch, kept in zip(batches, found, strict=True):
         assert list(batch) == list(kept)
         for name, values in batch.items():
             assert values.dtype == kept[name].dtype

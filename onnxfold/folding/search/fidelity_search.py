@@ -1,6 +1,5 @@
 """Search for the smallest model that keeps an agreement or an accuracy: folds of one prepared model, by bisection."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
@@ -122,17 +121,14 @@ def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batc
     inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
     held_out: Batches = []
     answers: list[list[Array]] = []
+    kept = 0
     for _, feeds in inputs.batches:
         held_out.append(feeds)
         answers.append(session.run(feeds))
-        if _bytes(held_out) + _bytes(answers) > _KEPT_BYTES:
+        kept += sum(array.nbytes for array in (*feeds.values(), *answers[-1]))
+        if kept > _KEPT_BYTES:
             break
     return held_out, joined_outputs(answers), f"held-out {inputs.kind}"
-
-
-def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
-    arrays = (batch.values() if isinstance(batch, Mapping) else batch for batch in batches)
-    return sum(array.nbytes for batch in arrays for array in batch)
 
 
 def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:

@@ -39,7 +39,7 @@ from onnxfold.torch_graph.availability import load_torch, require_torch, torch_i
 
 @dataclass(frozen=True)
 class LossWeights:
-    """Weights of the terms of the minimised loss, see :class:`LossTerms`."""
+    """Weights of the terms of the minimised loss, see :data:`LossTerms`."""
 
     statistics: float = 1.0
     class_scores: float = 0.1
@@ -93,13 +93,10 @@ class InversionSettings:
     bfloat16: bool = True
 
 
-@dataclass(frozen=True)
-class LossTerms:
-    """Parts of the objective, unweighted and averaged over batches; None where the model has no such part."""
-
-    statistics: float | None = None  # mean squared relative error of means and deviations, summed over normalisations
-    evenness: float | None = None  # unevenness of the channels of layers with a fused BatchNormalization, summed
-    class_scores: float | None = None  # cross-entropy of the intended classes, in nats
+#: Unweighted parts of the loss that a model has: "statistics", the squared relative errors of means and deviations,
+#: summed over normalisations; "evenness", that of the channels of layers with a fused BatchNormalization, summed; and
+#: "class_scores", the cross-entropy of the intended classes, in nats.
+LossTerms = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class Inversion:
     """Inputs, and how far the optimisation came."""
 
     inputs: list[dict[str, Array]]  # batches of the sizes and types that were given
-    initial: LossTerms  # of the inputs that were given, and of these
+    initial: LossTerms  # of the inputs that were given, and of these, averaged over batches
     final: LossTerms
     #: Steps of each of the batches that were optimised one after the other; as `exact_steps` they give the same inputs.
     steps_per_batch: tuple[int, ...]

@@ -255,7 +255,7 @@ class Descent:
     def measure(self, feeds: Mapping[str, Tensor], labels: Tensor) -> LossTerms:
         """Return the terms for a batch as it is."""
         terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in self._objective.names}}, labels)
-        return LossTerms(**{name: float(term) for name, term in terms.items()})
+        return {name: float(term) for name, term in terms.items()}
 
     def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import astuple
 from itertools import pairwise
 from threading import Event, Lock
 from typing import TypeVar
@@ -142,7 +141,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     inputs = _split(start, result, lengths)
     schedules = [clock.schedules[i] for i in range(len(parts))]
     steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
-    before, after = (_mean([pair[i] for pair in losses]) for i in (0, 1))
+    before, after = ({n: float(np.mean([pair[i][n] for pair in losses])) for n in losses[0][i]} for i in (0, 1))
     return Inversion(inputs, before, after, steps, clock.planned, cut)
 
 
@@ -237,11 +236,6 @@ def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batc
         {**batch, **{n: v[end - length : end] for n, v in result.items()}}
         for batch, length, end in zip(start, lengths, ends, strict=True)
     ]
-
-
-def _mean(terms: list[LossTerms]) -> LossTerms:
-    means = (None if None in values else float(np.mean(values)) for values in zip(*map(astuple, terms), strict=True))
-    return LossTerms(*means)
 
 
 @contextmanager
