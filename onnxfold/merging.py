@@ -14,7 +14,7 @@ from onnxfold.fidelity.estimate import verdict_on
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.fold_task import check_request
-from onnxfold.folding.networks.joined_model import JoinedModel, Share, Together, join_models
+from onnxfold.folding.networks.joined_model import JoinedModel, join_models, network_twice
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
@@ -126,7 +126,7 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
         inputs = held_out_inputs(joined.graph.view, seed=config.seed, infos=Session(joined.exact).inputs)
         merged = Session(result.view)  # of all networks, opened once
         for i in range(1 if set(joined.graph.heads) == {"first"} else joined.count):
-            fidelities[i] = measure_fidelity(Together(joined, i), Share(joined, merged, i), inputs, called="held-out")
+            fidelities[i] = measure_fidelity(*network_twice(joined, merged, i), inputs, called="held-out")
     names = [network.name.strip("'") for network in joined.networks]
     verdicts = [None if fidelity is None else verdict_on(fidelity) for fidelity in fidelities]
     shares = list(map(NetworkShare, names, fidelities, verdicts))

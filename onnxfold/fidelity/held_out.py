@@ -136,7 +136,7 @@ class Network(Protocol):
 
     output_names: list[str]
 
-    def run(self, feeds: Feeds) -> list[Array]:
+    def run(self, feeds: Feeds, /) -> list[Array]:
         """Return all outputs for one batch."""
 
 

@@ -25,7 +25,6 @@ _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
 class _Sums:
     """Sums over one output so far."""
 
-    kind: AnswerKind
     measure: Measure
     error: float = 0.0
     scale: float = 0.0
@@ -79,7 +78,7 @@ class FidelityMeter:
             kind = "NaN" if np.isnan(y[lost]).any() else "infinite"
             raise VerificationError(f"output '{name}' is {kind} in {lost.sum()} places where the original's is finite")
         if i not in self._sums:
-            self._sums[i] = _Sums(self._kinds[name], MEASURES[self._kinds[name]]())
+            self._sums[i] = _Sums(MEASURES[self._kinds[name]]())
         sums = self._sums[i]
         sums.seen += x.size
         if not finite.all():
@@ -122,7 +121,9 @@ class FidelityMeter:
             snr = -20 * math.log10(relative) if relative else math.inf
             values: dict[str, Any] = sums.measure.values()
             values["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
-            outputs.append(Fidelity(self.names[i], relative, kind=str(sums.kind), snr_db=snr, **values))
+            outputs.append(
+                Fidelity(self.names[i], relative, kind=str(self._kinds[self.names[i]]), snr_db=snr, **values)
+            )
         return FidelityReport(outputs, self.samples, inputs, notes=self.notes)
 
     @property

@@ -19,25 +19,18 @@ from onnxfold.progress import Progress, silent
 from onnxfold.statistics.observe import Observation
 
 
-@dataclass(frozen=True)
-class Depth:
-    """Blocks from one fraction of the depth to another; a block lies where its middle does."""
+def outside(groups: Sequence[FoldGroup], start: float, stop: float) -> list[int]:
+    """Return the indices of the groups in blocks whose middles do not lie between two fractions of the depth.
 
-    start: float = 0.0  # fractions of the number of blocks
-    stop: float = 1.0
-
-    def outside(self, groups: Sequence[FoldGroup]) -> list[int]:
-        """Return the indices of the groups that lie in other blocks.
-
-        Every block has heads and feed-forward channels, so the groups of either kind are counted in the order of the
-        graph. Groups whose widths are tied over all layers lie nowhere.
-        """
-        indices = []
-        for apart in (False, True):
-            alike = [i for i, group in enumerate(groups) if group.apart is apart]
-            places = {index: (rank + 0.5) / len(alike) for rank, index in enumerate(alike)}
-            indices += [i for i, place in places.items() if not self.start <= place < self.stop]
-        return sorted(i for i in indices if groups[i].rules.tie is None)
+    Every block has heads and feed-forward channels, so the groups of either kind are counted in the order of the graph.
+    Groups whose widths are tied over all layers lie nowhere.
+    """
+    indices = []
+    for apart in (False, True):
+        alike = [i for i, group in enumerate(groups) if group.apart is apart]
+        places = {index: (rank + 0.5) / len(alike) for rank, index in enumerate(alike)}
+        indices += [i for i, place in places.items() if not start <= place < stop]
+    return sorted(i for i in indices if groups[i].rules.tie is None)
 
 
 @dataclass(frozen=True)
@@ -142,7 +135,8 @@ class Method:
     summary: str  # one line for the help text
     drops_blocks: bool = False  # whether it drops whole residual blocks, and keeps the widths of all others
     only_streams: bool = False  # whether groups other than residual streams keep their widths unless a ratio is given
-    depth: Depth = Depth()  # the blocks that are folded unless a ratio is given for their groups
+    #: The blocks that are folded unless a ratio is given for their groups, from one fraction of the depth to another.
+    depth: tuple[float, float] = (0.0, 1.0)
     #: Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     adds_text: bool = False
     language: "Method | None" = None  # what the row is for language models, where that is something else
@@ -172,9 +166,9 @@ class Method:
             kept = [i for i, group in enumerate(groups) if not group.norms]
             what = f"{self.name} rotates residual streams only"
         else:
-            kept, depth = self.depth.outside(graphs[0]), self.depth
-            what = f"{self.name} folds a language model, as published, from {depth.start:.0%} to {depth.stop:.0%} of"
-            what += " its depth"
+            kept = outside(graphs[0], *self.depth)
+            what = "{} folds a language model, as published, from {:.0%} to {:.0%} of its depth"
+            what = what.format(self.name, *self.depth)
         if not kept:
             return [], ""
         return kept, f"{what}: {len(kept)} of {len(groups)} groups keep their width unless --ratio names them"
@@ -223,7 +217,7 @@ METHODS = {
             # are averaged like channels; no repair.
             language=Method(
                 "fold-ar", "kmeans-heads", "none", "auto", "k-means of channels and of heads, mean",
-                depth=Depth(FOLD_AR_START, FOLD_AR_STOP),
+                depth=(FOLD_AR_START, FOLD_AR_STOP),
             ),
         ),
         Method("fold-naive", "kmeans", "none", "auto", "k-means, mean, no repair"),

@@ -8,13 +8,13 @@ of both, each with a factor that is not negative:
 where c inputs and m outputs count in whole blocks. The factors fit the measured samples best in relative terms.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from onnxfold.config import checks
 from onnxfold.errors import ConfigError
 from onnxfold.latency.micro_models import Sample
 
@@ -61,10 +61,10 @@ class LatencyTable:
         layers = _mapping(table, "layers")
         return cls(
             dense_s=_seconds("dense_s", table.get("dense_s")),
-            nodes={name: _seconds(name, s, least=0.0) for name, s in _mapping(table, "nodes").items()},
+            nodes={name: _seconds(name, s, zero=True) for name, s in _mapping(table, "nodes").items()},
             layers={key: samples_of(key, rows) for key, rows in layers.items()},
-            block=_whole("block", table.get("block"), 4096),
-            threads=_whole("threads", table.get("threads"), 4096),
+            block=_whole("block", table.get("block"), most=4096),
+            threads=_whole("threads", table.get("threads"), most=4096),
             correction=_seconds("correction", table.get("correction")),
             machine={str(k): str(v) for k, v in _mapping(table, "machine").items()},
         )
@@ -101,17 +101,14 @@ def samples_of(key: str, values: Any) -> tuple[Sample, ...]:
     if not all(isinstance(entry, list | tuple) and len(entry) == 3 for entry in values):
         raise ConfigError(f"latency table: a sample of '{key}' is not inputs, outputs and seconds")
     return tuple(
-        (_whole(key, c, _LARGEST_WIDTH), _whole(key, m, _LARGEST_WIDTH), _seconds(key, s)) for c, m, s in values
+        (_whole(key, c, most=_LARGEST_WIDTH), _whole(key, m, most=_LARGEST_WIDTH), _seconds(key, s))
+        for c, m, s in values
     )
 
 
-def _seconds(name: str, value: Any, least: float = 1e-12) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _MOST_SECONDS:
-        raise ConfigError(f"latency table: '{name}' is no number of seconds")
-    return float(value) if math.isfinite(value) else 0.0
+def _whole(name: str, value: Any, *, most: int) -> int:
+    return checks.whole(f"latency table: {name}", value, least=1, most=most)
 
 
-def _whole(name: str, value: Any, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigError(f"latency table: '{name}' is no whole number from 1 to {most}")
-    return value
+def _seconds(name: str, value: Any, *, zero: bool = False) -> float:
+    return checks.bounded_number(f"latency table: {name}", value, most=_MOST_SECONDS, zero=zero)

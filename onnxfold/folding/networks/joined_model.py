@@ -1,7 +1,7 @@
 """Networks that are merged, as one model: the input of a fold that knows which channels come from which network."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.run.session import Session
+from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.sample_kinds import LEAVES
@@ -231,26 +231,19 @@ def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:
     return replace(config, samples=samples, input_steps=steps, seed=(config.seed + index) % LARGEST_SEED)
 
 
-class Together:
-    """Networks that run as one: a reference for a merged one."""
+@dataclass(eq=False)
+class Answering:
+    """A network that a function stands for."""
 
-    def __init__(self, joined: JoinedModel, network: int) -> None:
-        self._session = Session(joined.sources[network])
-        self._names = [info.name for info in self._session.inputs]
-        self.output_names = self._session.output_names
-
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the network's outputs."""
-        return self._session.run(dict(zip(self._names, feeds.values(), strict=True)))
+    output_names: list[str]
+    run: Callable[[Feeds], list[Array]]
 
 
-class Share:
-    """The answers of a merged model in place of one of its networks."""
-
-    def __init__(self, joined: JoinedModel, merged: Session, network: int) -> None:
-        self._joined, self._network, self._session = joined, network, merged
-        self.output_names = joined.networks[network].view.output_names
-
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the part of the merged model's outputs that stands for the network's."""
-        return self._joined.share(self._session.run(feeds), self._network)
+def network_twice(joined: JoinedModel, merged: Session, number: int) -> tuple[Answering, Answering]:
+    """Return a network by its number, as it was given, and as a merged model answers in its place."""
+    own = Session(joined.sources[number])
+    names = [info.name for info in own.inputs]
+    return (
+        Answering(own.output_names, lambda feeds: own.run(dict(zip(names, feeds.values(), strict=True)))),
+        Answering(joined.networks[number].view.output_names, lambda feeds: joined.share(merged.run(feeds), number)),
+    )

@@ -153,7 +153,7 @@ class Schedule:
     @property
     def rate(self) -> float:
         """Part of the learning rate that the next step takes."""
-        return min((self.end - self.done) / max(self._settling_steps(self.end), 1), 1.0)
+        return min((self.end - self.done) / max(math.ceil(self.learning.settling * self.end), 1), 1.0)
 
     def note(self, loss: float) -> None:
         """Take note of a step, whose loss is what shall improve."""
@@ -165,13 +165,9 @@ class Schedule:
         if end < self.end and (self._is_flat() or self._time_is_up()):
             self.end = end
 
-    def _settling_steps(self, steps: int) -> int:
-        """Return over how many of so many steps the learning rate falls."""
-        return math.ceil(self.learning.settling * steps)
-
     def _end_if_settled_after(self, done: int) -> int:
         """Return the fewest steps whose learning rate falls only after these; once it falls, the end is fixed."""
-        return next((n for n in range(done, self.end) if n - self._settling_steps(n) >= done), self.end)
+        return next((n for n in range(done, self.end) if n - math.ceil(self.learning.settling * n) >= done), self.end)
 
     def _is_flat(self) -> bool:
         window = self.learning.window
