@@ -13,35 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.clusterings import rotation, scores, weight_matching
 from onnxfold.cluster.clusterings.agglomerative import agglomerate, greedy
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.clusterings.ifm import ifm
 from onnxfold.cluster.clusterings.kmeans import kmeans
-from onnxfold.cluster.clusterings.rotation import (
-    factor_rotations,
-    linear_moments,
-    rotated_blocks,
-    rotations,
-    seen_moments,
-    shared_rotations,
-)
-from onnxfold.cluster.clusterings.scores import (
-    ByComparedScore,
-    fluctuation_errors,
-    fluctuations,
-    keep_largest,
-    row_norms,
-    top_norm,
-    wanda_scores,
-)
 from onnxfold.cluster.clusterings.spectral import spectral
-from onnxfold.cluster.clusterings.weight_matching import (
-    Partners,
-    correlations,
-    match_weights,
-    partners_by_place,
-    zip_channels,
-)
 from onnxfold.cluster.gram import Points, Vector
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, renumber
 from onnxfold.cluster.task import Candidates, Computed, Task
@@ -92,7 +69,7 @@ def split_duplicates(classes: Labels, k: int) -> Labels:
 
 def _distinct(task: Task, k: int) -> ChannelPartition:
     """Merge exact duplicates, then keep the channels with the largest norm."""
-    norms = row_norms(task.graph.stored, task.group, order=2)
+    norms = scores.row_norms(task.graph.stored, task.group, order=2)
 
     def keep(classes: Labels, units: Labels, sizes: Vector, k: int) -> Labels:
         rank = np.argsort(np.argsort(-norms[units], kind="stable"))
@@ -102,7 +79,7 @@ def _distinct(task: Task, k: int) -> ChannelPartition:
 
 
 def _top(order: Literal[1, 2], task: Task, k: int) -> ChannelPartition:
-    return top_norm(task.graph.stored, task.group, k, order=order)
+    return scores.top_norm(task.graph.stored, task.group, k, order=order)
 
 
 def _ifm(task: Task, k: int) -> ChannelPartition:
@@ -121,19 +98,21 @@ def _rotate(task: Task) -> Candidates:
     if not group.rotates:
         return Computed(task, partial(_top, 2), SELECTION, forgets=True)
     if group.blocks is not None:
-        blocks, moments = group.blocks, linear_moments(task.graph.stored, group, task.moments)
-        return Computed(task, lambda _, k: rotated_blocks(moments, blocks, k), ROTATION)
+        blocks, moments = group.blocks, rotation.linear_moments(task.graph.stored, group, task.moments)
+        return Computed(task, lambda _, k: rotation.rotated_blocks(moments, blocks, k), ROTATION)
     if group.scoring:
-        return shared_rotations(task.graph.stored, group, task.moments)
+        return rotation.shared_rotations(task.graph.stored, group, task.moments)
     if group.is_between_factors:
-        return factor_rotations(task.graph.stored, group, task.moments)
-    seen = seen_moments(task.graph.view if group.norms else task.graph.stored, group, task.moments, task.graph.words)
-    return rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
+        return rotation.factor_rotations(task.graph.stored, group, task.moments)
+    seen = rotation.seen_moments(
+        task.graph.view if group.norms else task.graph.stored, group, task.moments, task.graph.words
+    )
+    return rotation.rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
 
 
 def _wanda(task: Task) -> Candidates:
-    scores = wanda_scores(task.moments)
-    return Computed(task, lambda task, k: keep_largest(scores, task.group, k), "wanda", task.group.size)
+    by_unit = scores.wanda_scores(task.moments)
+    return Computed(task, lambda task, k: scores.keep_largest(by_unit, task.group, k), "wanda", task.group.size)
 
 
 def _flap(task: Task) -> Candidates:
@@ -143,8 +122,8 @@ def _flap(task: Task) -> Candidates:
         for m in task.group.members
     )
     weights = sum(size * m.positions.shape[1] for size, m in zip(sizes, task.group.members, strict=True))
-    scores, errors = fluctuations(task.moments), fluctuation_errors(task.moments)
-    return ByComparedScore(task.group, scores, errors, weights, "flap")
+    by_unit, errors = scores.fluctuations(task.moments), scores.fluctuation_errors(task.moments)
+    return scores.ByComparedScore(task.group, by_unit, errors, weights, "flap")
 
 
 @dataclass(frozen=True)
@@ -164,7 +143,9 @@ class Partitioner:
     #: they do to the outputs, where that is measured.
     compares: bool = False
     #: Takes a graph of networks, its groups and their sources; returns partners per group, for all groups at once.
-    pairs: Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[Partners]] | None = None
+    pairs: (
+        Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[weight_matching.Partners]] | None
+    ) = None
 
     @property
     def rotates_streams(self) -> bool:
@@ -191,10 +172,10 @@ def _merge_correlated(task: Task, k: int) -> ChannelPartition:
     group = task.group
     networks = task.sources.networks
     sources = np.zeros(group.size, np.int64) if networks is None else networks
-    likeness = correlations([seen.covariance for seen in task.moments])
+    likeness = weight_matching.correlations([seen.covariance for seen in task.moments])
     labels = np.arange(group.size)
     for units in group.units_by_block:
-        inner = zip_channels(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
+        inner = weight_matching.zip_channels(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
         labels[units] = units[inner]
     return _strongest(task, labels, k)
 
@@ -203,7 +184,7 @@ def _strongest(task: Task, labels: Labels, k: int) -> ChannelPartition:
     """Keep, in every block, the clusters with the largest norm, if there are more than wanted."""
     kept = labels.copy()
     norms = np.zeros(len(labels))
-    np.add.at(norms, labels, row_norms(task.graph.stored, task.group, order=2) ** 2)
+    np.add.at(norms, labels, scores.row_norms(task.graph.stored, task.group, order=2) ** 2)
     for units in task.group.units_by_block:
         clusters = np.unique(labels[units])
         ranked = clusters[np.argsort(-norms[clusters], kind="stable")]
@@ -283,11 +264,11 @@ OF_NETWORKS = {
     for p in (
         width_row(
             "by-place", _merge_partners, "channels at the same place in every network: the plain mean",
-            apart=partial(_top, 2), pairs=partners_by_place,
+            apart=partial(_top, 2), pairs=weight_matching.partners_by_place,
         ),
         width_row(
             "matching", _merge_partners, "weight matching: one channel of each network, by their weights",
-            apart=partial(_top, 2), pairs=match_weights,
+            apart=partial(_top, 2), pairs=weight_matching.match_weights,
         ),
         width_row(
             "zip", _merge_correlated, "greedy pairs by correlation, also within a network (needs inputs)",

@@ -1,6 +1,5 @@
 """The loss that deep inversion minimises, as a function of a batch of inputs, and gradient descent on it."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from threading import local
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.optim.adam import adam
 
 from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
@@ -179,34 +179,23 @@ def unevenness(mean: Tensor, variance: Tensor) -> Tensor:
     return of_mean + of_deviation
 
 
-#: How much of the running mean and of the running mean square a step keeps.
-_KEPT_MEAN, _KEPT_SQUARE = 0.9, 0.999
-_EPSILON = 1e-8
-
-
 class Adam:
-    """Moves tensors against their gradients, with steps that are scaled by running moments of the gradient.
+    """Moves tensors against their gradients: torch's Adam, whose class takes a second to import torch's compiler."""
 
-    torch has it, too, but imports its compiler with it, which takes a second. Kingma and Ba: arXiv 1412.6980.
-    """
-
-    def __init__(self, leaves: Sequence[Tensor]) -> None:
+    def __init__(self, leaves: list[Tensor]) -> None:
         self._leaves = leaves
-        self._means = [torch.zeros_like(x) for x in leaves]
-        self._squares = [torch.zeros_like(x) for x in leaves]
-        self._done = 0
+        self._means, self._squares = ([torch.zeros_like(x) for x in leaves] for _ in range(2))
+        self._counts = [torch.zeros(()) for _ in leaves]
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Take a step, and forget the gradients."""
-        self._done += 1
-        size = learning_rate / (1.0 - _KEPT_MEAN**self._done)
-        root = math.sqrt(1.0 - _KEPT_SQUARE**self._done)
-        for x, mean, square in zip(self._leaves, self._means, self._squares, strict=True):
-            assert x.grad is not None
-            mean.lerp_(x.grad, 1.0 - _KEPT_MEAN)
-            square.mul_(_KEPT_SQUARE).addcmul_(x.grad, x.grad, value=1.0 - _KEPT_SQUARE)
-            x.addcdiv_(mean, square.sqrt().div_(root).add_(_EPSILON), value=-size)
+        gradients = [x.grad for x in self._leaves if x.grad is not None]
+        adam(
+            self._leaves, gradients, self._means, self._squares, [], self._counts, foreach=False,
+            amsgrad=False, beta1=0.9, beta2=0.999, lr=learning_rate, weight_decay=0.0, eps=1e-8, maximize=False,
+        )  # fmt: skip
+        for x in self._leaves:
             x.grad = None
 
 

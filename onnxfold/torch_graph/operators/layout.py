@@ -104,29 +104,22 @@ def split(node: TorchNode) -> Operation:
 @operation("Expand")
 def expand(x: Tensor, shape: Tensor) -> Tensor:
     """Broadcast with a shape."""
-    target = [int(s) for s in shape.tolist()]
-    padded = [1] * (x.ndim - len(target)) + target
-    lengths = [1] * (len(padded) - x.ndim) + list(x.shape)
-    return x.expand([a if b == 1 else b for a, b in zip(lengths, padded, strict=True)])
+    return x.expand(torch.broadcast_shapes(x.shape, [int(s) for s in shape.tolist()]))  # type: ignore[no-untyped-call]
 
 
 @operation("DepthToSpace")
 def depth_to_space(x: Tensor, *, blocksize: int = 1, mode: str = "DCR") -> Tensor:
     """Channels become blocks of positions, in either order of channels and blocks."""
-    size, (n, c, h, w) = blocksize, x.shape
-    if mode == "CRD":
-        parts = x.reshape(n, c // size**2, size, size, h, w).permute(0, 1, 4, 2, 5, 3)
-    else:
-        parts = x.reshape(n, size, size, c // size**2, h, w).permute(0, 3, 4, 1, 5, 2)
-    return parts.reshape(n, c // size**2, h * size, w * size)
+    if mode == "DCR":
+        x = x.reshape(len(x), blocksize**2, -1, *x.shape[2:]).transpose(1, 2).flatten(1, 2)
+    return torch.pixel_shuffle(x, blocksize)
 
 
 @operation("SpaceToDepth")
 def space_to_depth(x: Tensor, *, blocksize: int = 1) -> Tensor:
     """Blocks of positions become channels."""
-    size, (n, c, h, w) = blocksize, x.shape
-    parts = x.reshape(n, c, h // size, size, w // size, size).permute(0, 3, 5, 1, 2, 4)
-    return parts.reshape(n, c * size**2, h // size, w // size)
+    y = torch.pixel_unshuffle(x, blocksize)
+    return y.reshape(len(y), -1, blocksize**2, *y.shape[2:]).transpose(1, 2).flatten(1, 2)
 
 
 operations({
