@@ -132,7 +132,11 @@ def compare(
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
     pair = _Pair(a, b, views, seed, threads, progress or silent)
     tokenizer = None if options["tokenizer"] is None else checks.path("tokenizer", options["tokenizer"])
-    request = None if options["text"] is None else _text_request(options["text"], tokenizer, options)
+    request: TextRequest | None = None
+    if options["text"] is not None:
+        window = checks.whole("window", options["window"], least=2, most=_LONGEST_WINDOW)
+        windows = checks.whole("windows", options["windows"], least=1, most=_MOST_WINDOWS)
+        request = TextRequest(require_file(checks.path("text", options["text"])), tokenizer, window, windows)
     if request is not None and inputs is not None:
         raise ConfigError("the models are compared on data or on a text: give one of them")
     if inputs is None and labels is not None:
@@ -181,7 +185,7 @@ class _Pair:
         if not self.is_readable:
             raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
         sessions = self.sessions()
-        _keep_compared_outputs(*sessions)
+        sessions[0].output_names, sessions[1].output_names = _compared_outputs(*sessions)
         report = compare_on_text(sessions, self.inlined, request, self.a, self.progress)
         del sessions
         return self.with_costs(report, None)
@@ -204,7 +208,7 @@ class _Pair:
     ) -> tuple[FidelityReport, Feeds]:
         """Compare on samples of the user; return the first of them, too."""
         first, second = self.sessions()
-        _keep_compared_outputs(first, second)
+        first.output_names, second.output_names = _compared_outputs(first, second)
         view = self.views[0] if self.views else None
         interface = None if view is None else token_interface(view)
         user = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
@@ -233,16 +237,6 @@ class _Pair:
             lambda infos: sample or noise_inputs(infos, samples=1, seed=self.seed, view=first), threads=self.threads,
         )  # fmt: skip
         return replace(judged, size_a=size_of(first), size_b=size_of(second), latency=latency)
-
-
-def _text_request(text: str | Path, tokenizer: Path | None, options: CompareOptions) -> TextRequest:
-    window = checks.whole("window", options["window"], least=2, most=_LONGEST_WINDOW)
-    windows = checks.whole("windows", options["windows"], least=1, most=_MOST_WINDOWS)
-    return TextRequest(require_file(checks.path("text", text)), tokenizer, window, windows)
-
-
-def _keep_compared_outputs(first: Session, second: Session) -> None:
-    first.output_names, second.output_names = _compared_outputs(first, second)
 
 
 def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[str]]:

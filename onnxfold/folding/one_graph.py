@@ -288,7 +288,7 @@ def _observe_consumers(
         return None
     inputs = prepared.inputs
     how = Observing(inputs.fit_rules, prepared.duplicates, prepared.method.partitioner.needs_places, make_room)
-    return observe(view, prepared.groups, inputs.batches, how, take, progress)
+    return observe(view, prepared.groups, inputs.batches, take, how, progress)
 
 
 def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple[str, str]]) -> tuple[GroupRecord, ...]:

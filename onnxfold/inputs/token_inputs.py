@@ -217,7 +217,7 @@ class TokenSource:
             return self.draw(plan, seed, "the table that ids look up was not found, and only the smallest ids are safe")
         try:
             model = self.model(self._session())
-            together = language_model.sequences_at_once(model, plan.length, self._count_with_spare(plan.count))
+            together = language_model.sequences_at_once(model, plan.length, self._multiple(plan.count * _SPARE))
             model.require_memory(together, plan.length)
             if model.scores is None:
                 return self.draw(plan, seed, "the model gives no scores of words, so it cannot write")
@@ -240,7 +240,7 @@ class TokenSource:
         if not most:
             return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
-        texts, free = self._draw_starts(self._count_with_spare(whole), plan.length, seed)
+        texts, free = self._draw_starts(self._multiple(whole * _SPARE), plan.length, seed)
         writing = Writing(model, self._banned, seed, progress)
         if model.caches:
             ids = language_model.continue_texts(writing, texts, free)
@@ -277,9 +277,6 @@ class TokenSource:
             return self.source
         memory.require(loaded_bytes(self.view), "the model as a whole")
         return Session(self.view) if self.source is None else Session(self.source, counted=self.view)
-
-    def _count_with_spare(self, count: int) -> int:
-        return self._multiple(np.ceil(count * _SPARE))
 
     def _multiple(self, count: float) -> int:
         """Return a number of sequences that whole batches hold, at least so many."""

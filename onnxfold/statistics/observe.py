@@ -110,7 +110,6 @@ class Observation:
 
     reference: GraphView  # the network; where statistics were matched, with those of the inputs
     inputs: Batches
-    moments: tuple[list[ConsumerMoments], ...] = ()  # for every group, one per consumer
     rules: FitRules = FitRules()
     was_run: bool = True  # whether it was run; if not, its statistics are still to be matched
 
@@ -138,8 +137,8 @@ def observe(
     view: GraphView,
     groups: Sequence[FoldGroup],
     inputs: Batches,
+    take: Take,
     how: Observing = Observing(),
-    take: Take | None = None,
     progress: Progress = silent,
 ) -> Observation:
     """Run a network once."""
@@ -175,10 +174,9 @@ def observe(
             )
 
     ends: dict[str, list[int]] = {}  # groups by the node that is the last to read them
-    if take is not None:
-        last = {j: key for key in map(node_key, reference.nodes) for j, _, _ in consumers.get(key, ())}
-        for j, key in last.items():
-            ends.setdefault(key, []).append(j)
+    last = {j: key for key in map(node_key, reference.nodes) for j, _, _ in consumers.get(key, ())}
+    for j, key in last.items():
+        ends.setdefault(key, []).append(j)
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
     looked_at = {key: {channels.tensor for _, _, channels in uses} for key, uses in consumers.items()}
     if how.rules.matches:
@@ -196,10 +194,9 @@ def observe(
             for seen in [seen for seen in covariances if seen[0] == j]:
                 del covariances[seen]
             moments, moments_of_groups[j] = moments_of_groups[j], []
-            if take is not None:
-                take(j, moments)
+            take(j, moments)
             del moments
-    return Observation(reference, inputs, tuple(moments_of_groups), how.rules)
+    return Observation(reference, inputs, how.rules)
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:

@@ -13,8 +13,8 @@ from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.cluster.task import ComparedGraph, Task, compound_errors
 from onnxfold.graph.files.load import load
-from onnxfold.statistics.observe import observe
 from testing.models import mlp, random_input
+from testing.observing import observed
 
 
 def test_little_is_lost_as_errors_say() -> None:
@@ -58,7 +58,7 @@ def test_settled_candidates_keep_no_moments_and_choose_the_same(name: str) -> No
     (group, *_), feeds = find_groups(view).groups, random_input(model, 1, batch=64)
 
     def made() -> tuple[Task, weakref.ref[object]]:
-        (moments, *_) = observe(view, [group], [feeds]).moments
+        (moments, *_) = observed(view, [group], [feeds]).moments
         return Task(ComparedGraph(view, view), group, np.arange(group.size), moments), weakref.ref(moments[0])
 
     task, seen = made()

@@ -16,8 +16,9 @@ from onnxfold.cluster.clusterings.scores import (
     wanda_scores,
 )
 from onnxfold.graph.files.load import load
-from onnxfold.statistics.observe import ConsumerMoments, Observing, observe
+from onnxfold.statistics.observe import ConsumerMoments, Observing
 from testing.models import chain_conv, mlp, random_input
+from testing.observing import observed
 from testing.rule_models.table import RULE_MODELS
 
 RNG = np.random.default_rng(0)
@@ -27,7 +28,7 @@ def _observed(model: object, index: int = 0) -> tuple[FoldGroup, list[ConsumerMo
     view = load(model)  # type: ignore[arg-type]
     groups = find_groups(view).groups
     feeds = random_input(model, 1, batch=16)  # type: ignore[arg-type]
-    seen = observe(view, groups, [feeds], Observing(by_place=True))
+    seen = observed(view, groups, [feeds], Observing(by_place=True))
     return groups[index], seen.moments[index], view
 
 

@@ -100,8 +100,8 @@ def test_a_network_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_consumers_that_were_not_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elimination needs to see them; the repair does not."""
 
-    def blind(view: Any, groups: Any, inputs: Any, how: Any, take: Take, progress: Any) -> Any:
-        return observe(view, groups, inputs, how, lambda group, moments: take(group, []), progress)
+    def blind(view: Any, groups: Any, inputs: Any, take: Take, how: Any, progress: Any) -> Any:
+        return observe(view, groups, inputs, lambda group, moments: take(group, []), how, progress)
 
     monkeypatch.setattr("onnxfold.folding.one_graph.observe", blind)
     report = quick_fold(models.residual(0), 0.5, verify=False).report

@@ -30,9 +30,10 @@ from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.seams.tied_tables import SplitTables
-from onnxfold.statistics.observe import FitRules, Observing, observe
+from onnxfold.statistics.observe import FitRules, Observing
 from testing.compare import relative_difference
 from testing.models import run
+from testing.observing import observed
 
 #: Words, the width of their table, the rank of its rare rows, and hidden channels.
 WORDS, WIDTH, RANK, HIDDEN = 37_200, 16, 5, 24
@@ -159,7 +160,7 @@ def test_a_probe_measures_what_the_fold_does() -> None:
     """Lookups and scores of rare words change at once, as they do in the folded network."""
     (scope,) = open_scopes(load(tied(rank=WIDTH)), GraphForm(tables=True, rare=(RARE,)))
     view, groups = scope.analysed, scope.analysis.groups
-    seen = observe(view, groups, [IDS], Observing(FitRules(by_length=True)))
+    seen = observed(view, groups, [IDS], Observing(FitRules(by_length=True)))
     assert [len(moments) for moments in seen.moments] == [1, 1]
     found = shared_rotations(view, groups[0], seen.moments[0])
     probe = Probe(groups[0], found, seen.moments[0], of_tokens=True)
@@ -176,7 +177,7 @@ def test_axes_are_those_that_scores_need() -> None:
     """Where all that is scored lies in some directions, rows keep what they are in these."""
     (scope,) = open_scopes(load(tied(rank=WIDTH)), GraphForm(tables=True, rare=(RARE,)))
     group = scope.analysis.groups[0]
-    seen = observe(scope.analysed, scope.analysis.groups, [IDS]).moments[0]
+    seen = observed(scope.analysed, scope.analysis.groups, [IDS]).moments[0]
     directions = np.zeros((WIDTH, WIDTH))
     directions[3, 3] = directions[8, 8] = 1.0
     axes = shared_rotations(scope.analysed, group, [replace(seen[0], covariance=directions)]).partition(2)

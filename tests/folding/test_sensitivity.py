@@ -15,15 +15,15 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.inputs.tokens import answers
 from onnxfold.inputs.tokens.answers import Answers, TokenAnswers, log_softmax
 from onnxfold.statistics.activations import Activations
-from onnxfold.statistics.observe import observe
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input
+from testing.observing import observed
 
 
 def _sensitivities(model: onnx.ModelProto) -> list[float]:
     view = load(model)
     groups, feeds = find_groups(view).groups, random_input(model, 1, batch=64)
-    seen = observe(view, groups, [feeds])
+    seen = observed(view, groups, [feeds])
     found = [eliminate(moments, np.arange(g.size)) for g, moments in zip(groups, seen.moments, strict=True)]
     few = {name: values[:8] for name, values in feeds.items()}
     probes = {i: Probe(g, found[i], seen.moments[i], of_tokens=False) for i, g in enumerate(groups)}
@@ -60,7 +60,7 @@ def test_of_tokens_the_predicted_error_gives_the_measured_one() -> None:
     model = g.build()
     view = load(model)
     groups, feeds = find_groups(view).groups, random_input(model, 1, batch=64)
-    seen = observe(view, groups, [feeds])
+    seen = observed(view, groups, [feeds])
     found = [  # drops cost what is predicted; merges are charged more
         eliminate(moments, np.arange(g.size), merges=False) for g, moments in zip(groups, seen.moments, strict=True)
     ]
@@ -88,7 +88,7 @@ def test_probes_read_the_originals_scores_once(monkeypatch: pytest.MonkeyPatch) 
     model = g.build()
     view = load(model)
     groups, feeds = find_groups(view).groups, random_input(model, 1, batch=64)
-    seen = observe(view, groups, [feeds])
+    seen = observed(view, groups, [feeds])
     found = [eliminate(m, np.arange(g.size), merges=False) for g, m in zip(groups, seen.moments, strict=True)]
     tables: list[tuple[int, ...]] = []
     rows: list[tuple[int, ...]] = []

@@ -12,10 +12,11 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
-from onnxfold.statistics.observe import FitRules, Observing, observe
+from onnxfold.statistics.observe import FitRules, Observing
 from onnxfold.statistics.samples import length_factors, weighted_means
 from testing.graph_builder import GraphBuilder
 from testing.models import run
+from testing.observing import observed
 
 LONG = 3000.0
 
@@ -66,7 +67,7 @@ def test_a_refit_sees_the_others_beside_long_positions(network: GraphView) -> No
     plan = FoldPlan((group,), (select_partition(np.arange(11), 12),))
     lost = {}
     for continues_text in (False, True):
-        seen = observe(network, (group,), [{"x": x}], Observing(FitRules(by_length=continues_text)))
+        seen = observed(network, (group,), [{"x": x}], Observing(FitRules(by_length=continues_text)))
         folded = network.copy()
         FoldChannels(plan, ())(folded)
         RepairLeastSquares(network, plan, seen)(folded)
@@ -81,7 +82,7 @@ def test_covariances_are_weighted(network: GraphView) -> None:
     x = _texts()
     groups = find_groups(network).groups
     plain, weighted = (
-        observe(network, groups, [{"x": x}], Observing(FitRules(by_length=flag))).moments[0][0].covariance
+        observed(network, groups, [{"x": x}], Observing(FitRules(by_length=flag))).moments[0][0].covariance
         for flag in (False, True)
     )
     assert plain[2, 2] > 10_000 * plain[0, 0]

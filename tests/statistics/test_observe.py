@@ -20,6 +20,7 @@ from onnxfold.statistics.observe import ConsumerMoments, FitRules, Observing, ob
 from onnxfold.statistics.samples import stride_for, unit_samples
 from testing.models import chain_conv, grouped_conv, mlp, random_input, residual, run
 from testing.nodes_run import outputs_run
+from testing.observing import observed
 
 Array = NDArray[Any]
 
@@ -60,7 +61,7 @@ def test_covariance_and_gram_of_a_chain(bn: bool, batches: int) -> None:
     model = chain_conv(0, bn=bn)
     view, groups = _opened(model)
     feeds = random_input(model, 1, batch=24)
-    found = observe(view, groups, _batches(feeds, batches)).moments
+    found = observed(view, groups, _batches(feeds, batches)).moments
     weights = _weights(model)
     readers = {
         "conv_0": ("relu_0_out", weights["conv_1_w"].transpose(1, 0, 2, 3)),
@@ -80,7 +81,7 @@ def test_trace_of_gram_and_covariance_is_the_output_energy() -> None:
     model = mlp(0)
     view, groups = _opened(model)
     feeds = random_input(model, 1, batch=200)
-    found = observe(view, groups, [feeds]).moments
+    found = observed(view, groups, [feeds]).moments
     outputs = [n.output[0] for n in model.graph.node if n.op_type == "Gemm"][1:]
     for (one,), output in zip(found, outputs, strict=True):
         variance = float(_tensor(model, output, feeds).astype(np.float64).var(axis=0).sum())
@@ -91,7 +92,7 @@ def test_every_consumer_is_seen() -> None:
     """A stream is read by the branch, the next branch or projection, and the head."""
     model = residual(0)
     view, groups = _opened(model)
-    found = observe(view, groups, [random_input(model, 1, batch=8)]).moments
+    found = observed(view, groups, [random_input(model, 1, batch=8)]).moments
     for group, moments in zip(groups, found, strict=True):
         uses = {use.node for m in group.members if m.role.name == "CONSUMER" for use in m.uses}
         assert len(moments) == len(uses) > 0
@@ -106,7 +107,7 @@ def test_nothing_is_run_that_no_consumer_reads(monkeypatch: pytest.MonkeyPatch) 
     view, groups = _opened(model)
     layers = [node.output[0] for node in model.graph.node if node.op_type == "Gemm"]
     written = outputs_run(monkeypatch)
-    observe(view, groups, [random_input(model, 1, batch=8)])
+    observed(view, groups, [random_input(model, 1, batch=8)])
     assert set(layers) - set(written) == {layers[-1]}
 
 
@@ -127,12 +128,11 @@ def test_moments_that_are_taken_are_not_kept() -> None:
         kept.extend(map(weakref.ref, moments))
         taken[group] = [ConsumerMoments(m.covariance.copy(), m.gram.copy()) for m in moments]
 
-    left = observe(view, groups, [feeds], Observing(make_room=sizes.append), take)
+    observe(view, groups, [feeds], take, Observing(make_room=sizes.append))
     assert set(sizes) == {group.size for group in groups}
-    assert left.moments == ([],) * len(groups)
     assert len(taken) == len(groups) > 2
     assert alive == [0] * len(groups)
-    for i, expected in enumerate(observe(view, groups, [feeds]).moments):
+    for i, expected in enumerate(observed(view, groups, [feeds]).moments):
         for one, other in zip(taken[i], expected, strict=True):
             np.testing.assert_array_equal(one.covariance, other.covariance)
             np.testing.assert_array_equal(one.gram, other.gram)
@@ -142,7 +142,7 @@ def test_grouped_convolutions() -> None:
     model = grouped_conv(0)
     view, groups = _opened(model)
     feeds = random_input(model, 1, batch=16)
-    found = observe(view, groups, [feeds]).moments
+    found = observed(view, groups, [feeds]).moments
     index = next(i for i, g in enumerate(groups) if g.block_count == 2)
     (one,) = found[index]
     np.testing.assert_allclose(one.covariance, _covariance(_tensor(model, "relu_0_out", feeds)), rtol=1e-3, atol=1e-4)
@@ -152,9 +152,9 @@ def test_more_positions_than_needed_are_thinned_out(monkeypatch: pytest.MonkeyPa
     model = chain_conv(0)
     view, groups = _opened(model)
     feeds = random_input(model, 1, batch=64)
-    exact = observe(view, groups, [feeds]).moments[0][0].covariance
+    exact = observed(view, groups, [feeds]).moments[0][0].covariance
     monkeypatch.setattr(observe_module, "MAX_SAMPLES", 700)
-    thinned = observe(view, groups, [feeds]).moments[0][0].covariance
+    thinned = observed(view, groups, [feeds]).moments[0][0].covariance
     assert not np.array_equal(thinned, exact)
     np.testing.assert_allclose(thinned, exact, atol=0.3 * float(np.diag(exact).max()))
 
@@ -168,7 +168,7 @@ def test_matched_outputs_have_the_mean_beta_and_the_deviation_gamma(build: Any, 
     model = build(0)
     view, groups = _opened(model)
     feeds = {"x": scale * random_input(model, 1, batch=32)["x"] + np.float32(0.5)}
-    seen = observe(view, groups, _batches(feeds, 2), Observing(FitRules(matches=True))).reference
+    seen = observed(view, groups, _batches(feeds, 2), Observing(FitRules(matches=True))).reference
     from onnxfold.graph.files.save import to_model
 
     matched = to_model(seen)
@@ -187,7 +187,7 @@ def test_the_network_itself_stays(match: bool) -> None:
     model = chain_conv(0)
     view, groups = _opened(model)
     before = {n: view.weight(n).copy() for n in view.weights}
-    observation = observe(view, groups, [random_input(model, 1, batch=16)], Observing(FitRules(matches=match)))
+    observation = observed(view, groups, [random_input(model, 1, batch=16)], Observing(FitRules(matches=match)))
     assert all(np.array_equal(view.weight(n), v) for n, v in before.items())
     same = all(np.array_equal(observation.reference.weight(n), v) for n, v in before.items())
     assert same != match
@@ -202,7 +202,7 @@ def test_channels_that_are_dead_on_these_inputs_keep_their_statistics_in_proport
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     view, groups = _opened(model)
     feeds = {"x": 10.0 * random_input(model, 1, batch=64)["x"]}
-    reference = observe(view, groups, [feeds], Observing(FitRules(matches=True))).reference
+    reference = observed(view, groups, [feeds], Observing(FitRules(matches=True))).reference
     own, ran = view.weight("bn_0_var").astype(np.float64), reference.weight("bn_0_var").astype(np.float64)
     others = np.delete(np.arange(12), 3)
     typical = np.median(ran[others] / own[others])

@@ -13,8 +13,9 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.graph.files.load import load
 from onnxfold.statistics.moments import Doubt, SplitMoments, intensity, shrink_covariance
-from onnxfold.statistics.observe import ConsumerMoments, FitRules, Observing, observe
+from onnxfold.statistics.observe import ConsumerMoments, FitRules, Observing
 from testing.models import chain_conv, random_input
+from testing.observing import observed
 
 Array = NDArray[Any]
 
@@ -98,7 +99,7 @@ def test_a_consumer_behind_pooling_sees_few_images_as_few() -> None:
     view = load(chain_conv(0, widths=(6, 40), bn=False))
     groups = find_groups(view).groups
     feeds = random_input(view.model, 1, batch=8)
-    (body,), (head,) = observe(view, groups, [feeds], Observing(FitRules(shrinks=True))).moments
+    (body,), (head,) = observed(view, groups, [feeds], Observing(FitRules(shrinks=True))).moments
     assert body.shrinkage == 0.0 < head.shrinkage
     raw = ConsumerMoments(head.covariance, head.gram)
     assert eliminate([head], np.arange(40)).errors[8] > 3 * eliminate([raw], np.arange(40)).errors[8]

@@ -29,10 +29,11 @@ from onnxfold.passes.repair import compensate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import silent
 from onnxfold.statistics.moments import Doubt
-from onnxfold.statistics.observe import FitRules, Observing, observe
+from onnxfold.statistics.observe import FitRules, Observing
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input, run
 from testing.nodes_run import outputs_run
+from testing.observing import observed
 from testing.quick import quick_fold
 
 Array = NDArray[Any]
@@ -89,7 +90,7 @@ def test_dropped_copies_of_another_size_are_made_up_for(seed: int, monkeypatch: 
     plan = FoldPlan(tuple(analysis.groups), (select_partition([4, 1, 10, 15], 16),))
     FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
     dropped = _error(model, to_model(view), random_input(model, 99, batch=200))
-    observation = observe(original, (), [random_input(model, 1, batch=256)])
+    observation = observed(original, (), [random_input(model, 1, batch=256)])
     RepairLeastSquares(original, plan, observation)(view)
     repaired = _error(model, to_model(view), random_input(model, 99, batch=200))
     assert repaired < 1e-3 < 0.1 < dropped
@@ -106,7 +107,7 @@ def test_the_head_is_repaired_without_a_run(monkeypatch: pytest.MonkeyPatch) -> 
     original = view.copy()
     plan = FoldPlan(tuple(analysis.groups), (select_partition(range(12), 24),))
     FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
-    observation = observe(original, (), [random_input(model, 1, batch=256)])
+    observation = observed(original, (), [random_input(model, 1, batch=256)])
     before, written = view.weight(head).copy(), outputs_run(monkeypatch)
     RepairLeastSquares(original, plan, observation)(view)
     scores = next(node.output[0] for node in view.nodes if node.op_type == "MatMul")
@@ -131,7 +132,7 @@ def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float
     plan = FoldPlan((group,), (select_partition([3, 17], 32),))
     FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
     feeds = random_input(model, 1, batch=64)
-    RepairLeastSquares(original, plan, observe(original, (), [feeds], Observing(FitRules(doubt=Doubt(doubt)))))(view)
+    RepairLeastSquares(original, plan, observed(original, (), [feeds], Observing(FitRules(doubt=Doubt(doubt)))))(view)
     outputs = (run(m, feeds)[0] for m in (to_model(original), to_model(view)))
     before, after = (np.moveaxis(y, 1, 0).reshape(12, -1) for y in outputs)
     known = np.array([np.corrcoef(pair)[0, 1] for pair in zip(before, after, strict=True)])
@@ -281,7 +282,7 @@ def test_an_isolated_repair_sees_its_group_as_if_nothing_else_was_folded() -> No
     groups = find_groups(view).groups
 
     def folded(*which: int, continues_text: bool) -> dict[str, Array]:
-        seen = observe(
+        seen = observed(
             view,
             groups,
             [random_input(model, 1, batch=64)],
