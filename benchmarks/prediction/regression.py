@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.prediction.cells import Row
-from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit
+from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit
 from onnxfold.report import Signs
 
 #: What coefficients are drawn towards zero by, so that few networks cannot move them far; not the constant.
@@ -42,13 +42,18 @@ def fit(rows: Sequence[Row]) -> Regression:
     """
     missed, weights = [], []
     for coefficients, left in _without_each(rows, _coefficients):
-        table = Regression(tuple(map(float, coefficients)), (0.0, 0.0))
+        table = Regression(_pair(coefficients), (0.0, 0.0))
         stated = [(row, _signs(row)) for row in left if has_estimate(row)]
         for row, signs in stated:
             missed.append((logit(row["agreement"], row["images"]) - table.middle(signs)) / table.noise(signs))
             weights.append(1.0 / len(stated))
     low, high = _weighted_quantiles(missed, weights)
-    return Regression(tuple(map(float, _coefficients(rows))), (low, high))
+    return Regression(_pair(_coefficients(rows)), (low, high))
+
+
+def _pair(coefficients: Floats) -> tuple[float, float]:
+    constant, slope = coefficients.tolist()
+    return constant, slope
 
 
 def _weighted_quantiles(values: list[float], weights: list[float]) -> tuple[float, float]:
@@ -61,7 +66,8 @@ def _weighted_quantiles(values: list[float], weights: list[float]) -> tuple[floa
 def rounded(found: Regression) -> Regression:
     """Return a regression with numbers of two digits behind the point, as the package has it."""
     low, high = found.spread
-    return Regression(tuple(round(c, 2) for c in found.coefficients), (round(low, 2), round(high, 2)))
+    constant, slope = found.coefficients
+    return Regression((round(constant, 2), round(slope, 2)), (round(low, 2), round(high, 2)))
 
 
 def judged(rows: Sequence[Row]) -> list[Judged]:
@@ -84,7 +90,8 @@ def _without_each(rows: Sequence[Row], make: Callable[[Sequence[Row]], _Made]) -
 
 def _coefficients(rows: Sequence[Row]) -> Floats:
     """Return the fractional logistic regression, every training counting alike."""
-    x = np.array([features(_signs(row)) for row in rows])
+    signs = [_signs(row) for row in rows]
+    x = np.array([(1.0, logit(s.held_out_agreement, s.held_out_samples)) for s in signs])
     y = np.array([row["agreement"] for row in rows])
     names = [row["training"] for row in rows]
     weights = np.array([1.0 / names.count(name) for name in names])

@@ -30,7 +30,7 @@ from onnxfold.report import (
 class Regression:
     """The agreement on data as a function of signs."""
 
-    coefficients: tuple[float, ...]  # coefficients of the features, in their order
+    coefficients: tuple[float, float]  # a constant, and the factor of the logit of the agreement on held-out inputs
     #: Bounds that hold 80 % of the residuals of networks that are left out, in units of :meth:`noise`.
     spread: tuple[float, float]
 
@@ -42,7 +42,8 @@ class Regression:
 
     def middle(self, signs: Signs) -> float:
         """Return the logit of the estimate."""
-        return math.fsum(a * b for a, b in zip(features(signs), self.coefficients, strict=True))
+        constant, slope = self.coefficients
+        return constant + slope * logit(signs.held_out_agreement, signs.held_out_samples)
 
     def noise(self, signs: Signs) -> float:
         """Return the standard deviation of that logit: of networks, and of a share that few samples show."""
@@ -64,11 +65,6 @@ _LEAST_VARIETY = {"dead-leaves": 0.2, "deep-inversion": 0.2, "data": 0.8}
 _TELLS = "labels (--data, --max-drop) or 200 unlabeled images (--calibration) would tell"
 #: Held-out samples below which an interval says nothing.
 _FEWEST = 12
-
-
-def features(signs: Signs) -> tuple[float, ...]:
-    """Return the features of signs: a constant, and the logit of the agreement on held-out generated inputs."""
-    return 1.0, logit(signs.held_out_agreement, signs.held_out_samples)
 
 
 def logit(share: float, samples: int) -> float:

@@ -231,6 +231,8 @@ def checked_inputs(inputs: list[InputInfo], user_arrays: Mapping[str, Array]) ->
 
 def checked_labels(labels: object, samples: int) -> Array:
     """Return class numbers as integers of the shape (samples,)."""
+    if labels is None:
+        raise ConfigError(f"the data has no labels: name their array {' or '.join(map(repr, LABELS))}")
     values = _array("the labels 'y'", labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

@@ -139,19 +139,13 @@ def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
     return bool(bias) and list(shapes.get(bias, ())) != [vector]
 
 
-_LOGGER = logging.getLogger(__name__)
-
-
 @contextlib.contextmanager
 def quiet(package: str) -> Iterator[None]:
-    """Send what a library prints, warns of, and logs on the root logger to the log's debug level."""
+    """Drop what a library prints, warns of, and logs on the root logger."""
     root, printed = logging.getLogger(), io.StringIO()
-    logged: list[str] = []
 
     def is_of_others(record: logging.LogRecord) -> bool:
-        is_own = package in record.pathname.replace("\\", "/")
-        logged.extend([record.getMessage()] if is_own else [])
-        return not is_own
+        return package not in record.pathname.replace("\\", "/")
 
     handler = logging.NullHandler()  # without any handler, a first message would set one up that prints
     root.addFilter(is_of_others)
@@ -163,8 +157,6 @@ def quiet(package: str) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         root.removeFilter(is_of_others)
-        for line in (*logged, *printed.getvalue().splitlines()):
-            _LOGGER.debug("%s: %s", package, line)
 
 
 #: A Gemm without factors is a product, too.

@@ -34,10 +34,6 @@ LookedAt = Mapping[str, Collection[str]]
 Tell = Callable[[int, int], None]
 
 
-def _tell_nobody(done: int, total: int) -> None:
-    """Tell nobody how far a walk is."""
-
-
 class WaitingBatches(Sequence[Array]):
     """Batches of one tensor: in memory while there is room, the others in a temporary file without a name."""
 
@@ -87,7 +83,7 @@ class Activations:
         self._needed: set[str] | None = None
 
     def walk(
-        self, looked_at: LookedAt | None = None, tell: Tell = _tell_nobody, until: int | None = None
+        self, looked_at: LookedAt | None = None, tell: Tell = lambda done, total: None, until: int | None = None
     ) -> Iterator[NodeProto]:
         """Yield the nodes in order, to be run by the caller; forget after each what no later one reads.
 

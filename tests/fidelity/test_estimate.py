@@ -20,7 +20,7 @@ from onnxfold.cli import cli
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity import estimate as estimate_module
 from onnxfold.fidelity.answer_measures import variety
-from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit, share_interval
+from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit, share_interval
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
@@ -230,7 +230,3 @@ def test_the_warning_comes_before_anything_is_written(monkeypatch: pytest.Monkey
     assert done.exit_code == 0, done.output
     assert "warning:" not in done.output
     assert "estimated agreement on data" in done.stdout
-
-
-def test_features_are_those_of_the_regression() -> None:
-    assert len(features(SIGNS)) == len(estimate_module.REGRESSION.coefficients)

@@ -17,14 +17,7 @@ from onnxfold.graph.run.session import fixed_batch, in_batches, require_trial_ru
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import (
-    LABELS,
-    checked_labels,
-    input_infos,
-    require_file,
-    require_samples,
-    select_samples,
-)
+from onnxfold.inputs.given_inputs import checked_labels, input_infos, require_file, require_samples, select_samples
 from onnxfold.inputs.given_samples import UserSources, given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
@@ -58,8 +51,6 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     assert config.data is not None
     infos = input_infos(view)
     samples = given_samples(infos, config.data, None, most=0, interface=token_interface(view))
-    if samples.labels is None:
-        raise ConfigError(f"the data has no labels: name their array {' or '.join(map(repr, LABELS))}")
     count = sample_count(samples.arrays)
     labels = checked_labels(samples.labels, count)
     fixed = fixed_batch(info.shape for info in infos)
