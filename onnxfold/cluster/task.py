@@ -92,6 +92,8 @@ class Candidates(ABC):
     cluster: str
     #: The relative error of the group's consumers for k remaining channels, shape (n + 1,); infinite below one.
     errors: Matrix
+    #: What the network loses by width, where that is something else.
+    own_losses: Matrix | None = None
 
     @abstractmethod
     def partition(self, k: int) -> ChannelPartition:
@@ -100,7 +102,7 @@ class Candidates(ABC):
     @property
     def losses(self) -> Matrix:
         """Losses of the network by width, shape (n + 1,)."""
-        return self.errors
+        return self.errors if self.own_losses is None else self.own_losses
 
     def settle(self) -> None:
         """Compute the errors, and give up what they are computed from: of a wide layer, matrices as large as it."""
@@ -113,12 +115,7 @@ class Weighted(Candidates):
     def __init__(self, plain: Candidates, factor: float) -> None:
         self.plain, self.cluster = plain, plain.cluster
         self.errors = plain.errors * factor
-        self._losses = compound_errors(plain.errors) * factor
-
-    @property
-    def losses(self) -> Matrix:
-        """The errors, compounded and multiplied."""
-        return self._losses
+        self.own_losses = compound_errors(plain.errors) * factor
 
     def partition(self, k: int) -> ChannelPartition:
         """Return that of the candidates."""

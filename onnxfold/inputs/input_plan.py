@@ -7,7 +7,7 @@ inversion that really takes longer depends on the speed of the machine.
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import prod
 
 import numpy as np
@@ -22,7 +22,7 @@ from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
-from onnxfold.inputs.inversion.deep_inversion import InversionSettings
+from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.machine import memory
 
@@ -147,7 +147,8 @@ def planned_inversion(
         notes += (f"the inversion takes {least} steps, as many as its counted cost allows in "
                   f"{_COUNTED_SECONDS:g} s on two cores: allow more with --input-seconds {seconds}",)  # fmt: skip
     most = max(int(affordable / per_step), least)
-    return count, replace(settings, steps=settings.steps.limited(most)), notes
+    steps = StepCounts(*(min(steps, most) for steps in astuple(settings.steps)))
+    return count, replace(settings, steps=steps), notes
 
 
 def too_long(inverted: int, cost: float, requested: InputRequest) -> str:

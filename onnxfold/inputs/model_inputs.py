@@ -256,7 +256,7 @@ class _Generation:
             steps = ",".join(map(str, done.steps_per_batch))
             notes += (
                 f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "
-                f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; "
+                f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
                 f"--input-steps {steps} makes them again",
             )
         inverted = ModelInputs(inputs, INVERTED, "", self.is_fixed, done.steps_per_batch, done.cut, notes)

@@ -227,16 +227,6 @@ def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> 
         )
 
 
-def require_small(view: GraphView) -> None:
-    """Refuse a model of over 2 GB."""
-    size = weight_bytes(view)
-    if size > PROTOBUF_LIMIT:
-        raise UnsupportedModelError(
-            f"dtype='int8': the model has {show_bytes(size)} of float32 weights, and onnxruntime's quantiser takes "
-            f"{show_bytes(PROTOBUF_LIMIT)}: fold it further, or fold without dtype"
-        )
-
-
 #: Normalisations become part of the layers before them.
 PREPARE = Pipeline((FuseBatchNorm(), RemoveUnused()))
 
@@ -262,8 +252,13 @@ def quantize_int8(
     view: GraphView, inputs: Batches | None, progress: Progress = silent, types: IntegerTypes = DEFAULT_TYPES
 ) -> Quantized:
     """Quantise a float32 model, weights per channel, activations by their ranges."""
-    require_small(view)
-    memory.require(_COPIES * weight_bytes(view), "quantising the model")
+    size = weight_bytes(view)
+    if size > PROTOBUF_LIMIT:
+        raise UnsupportedModelError(
+            f"dtype='int8': the model has {show_bytes(size)} of float32 weights, and onnxruntime's quantiser takes "
+            f"{show_bytes(PROTOBUF_LIMIT)}: fold it further, or fold without dtype"
+        )
+    memory.require(_COPIES * size, "quantising the model")
     progress("prepare quantisation", 0, 0)
     prepared = view.copy()
     PREPARE(prepared)

@@ -9,7 +9,7 @@ all of them together; scores of channels that come from the pruning of single we
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
@@ -25,15 +25,7 @@ from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics import samples
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.moments import (
-    NO_DOUBT,
-    ChannelMoments,
-    Classes,
-    Doubt,
-    SplitMoments,
-    intensity,
-    shrink_covariance,
-)
+from onnxfold.statistics.moments import ChannelMoments, Classes, Doubt, SplitMoments, intensity, shrink_covariance
 from onnxfold.statistics.samples import row_parts
 
 
@@ -71,7 +63,7 @@ class FitRules:
 
     matches: bool = False  # whether BatchNormalizations take the statistics of these inputs, which are not the data's
     shrinks: bool = False  # whether covariances are shrunk, see :mod:`onnxfold.statistics.moments`
-    doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
+    doubt: Doubt = field(default_factory=Doubt)  # how far the inputs may differ from data
     #: Whether positions count by their length, see :mod:`onnxfold.statistics.samples`, and repairs look at every group
     #: as if nothing else was folded.
     by_length: bool = False
@@ -85,7 +77,7 @@ class ConsumerMoments:
     #: G, of the weight's columns; in the type it was computed in, which of wide layers takes half the memory.
     gram: Array
     shrinkage: float = 0.0  # the part of C that is not relied on, see :mod:`onnxfold.statistics.moments`
-    doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
+    doubt: Doubt = field(default_factory=Doubt)  # how far the inputs may differ from data
     duplicates: Classes | None = None  # classes of exact duplicates
     has_bias: bool = True  # whether a bias takes what means change; if not, C is about zero
     places: Places | None = None  # moments and weights place by place, where requested

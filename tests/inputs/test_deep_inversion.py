@@ -183,7 +183,7 @@ def test_batches_come_back_as_they_were() -> None:
     batches = [{"x": part} for part in np.split(whole, [3, 11])]
     result = _invert(model, batches, replace(SETTINGS, batch=10), steps=3)
     assert [len(b["x"]) for b in result.inputs] == [3, 8, 9]
-    assert (result.batches, result.steps) == (2, 6)
+    assert (len(result.steps_per_batch), result.steps) == (2, 6)
     apart = [_invert(model, {"x": part}, replace(SETTINGS, batch=10), steps=0) for part in (whole[:10], whole[10:])]
     mean = np.mean([r.initial.get("statistics") for r in apart])  # type: ignore[arg-type]
     assert result.initial.get("statistics") == pytest.approx(mean, rel=1e-4)
@@ -191,9 +191,9 @@ def test_batches_come_back_as_they_were() -> None:
 
 def test_memory_bounds_the_batch() -> None:
     model = ALL_MODELS["chain_conv"](0)
-    assert _invert(model, steps=0).batches == 1
+    assert len(_invert(model, steps=0).steps_per_batch) == 1
     small = _invert(model, settings=replace(SETTINGS, memory_bytes=1 << 16), steps=0)
-    assert 2 <= small.batches < 24
+    assert 2 <= len(small.steps_per_batch) < 24
 
 
 def _with_fixed_batch(model: onnx.ModelProto, size: int) -> onnx.ModelProto:
@@ -204,7 +204,7 @@ def _with_fixed_batch(model: onnx.ModelProto, size: int) -> onnx.ModelProto:
 
 def test_a_declared_batch_that_nothing_depends_on_does_not_bind() -> None:
     result = _invert(_with_fixed_batch(ALL_MODELS["chain_conv"](0), 2), _start(ALL_MODELS["chain_conv"](0)), steps=1)
-    assert result.batches == 1
+    assert len(result.steps_per_batch) == 1
 
 
 def test_a_batch_that_the_graph_insists_on_is_kept() -> None:
@@ -216,7 +216,7 @@ def test_a_batch_that_the_graph_insists_on_is_kept() -> None:
             node.input.append("target")
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([4, -1], np.int64), "target"))
     result = _invert(model, [_start(model, 4, seed) for seed in range(3)], steps=2)
-    assert result.batches == 3
+    assert len(result.steps_per_batch) == 3
     assert result.final.get("statistics") < result.initial.get("statistics")  # type: ignore[operator]
 
 

@@ -122,16 +122,12 @@ class ByComparedScore(Candidates):
     def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
         self._group, self._scores, self.cluster = group, scores, cluster
         self.errors = self._losses_by_width(errors)  # those of the channels that go, added up
-        self._losses = self._losses_by_width(weights * np.exp(np.minimum(scores, _MOST)))
+        # Accumulated exp(z) of the channels that go, per weight.
+        self.own_losses = self._losses_by_width(weights * np.exp(np.minimum(scores, _MOST)))
 
     def partition(self, k: int) -> ChannelPartition:
         """Keep the k channels with the largest scores."""
         return keep_largest(self._scores, self._group, k)
-
-    @property
-    def losses(self) -> Matrix:
-        """Accumulated exp(z) of the channels that go, per weight."""
-        return self._losses
 
     def _losses_by_width(self, lost: Scores) -> Matrix:
         """Return by width what is lost with all channels that go, one per block in every step."""

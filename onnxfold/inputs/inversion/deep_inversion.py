@@ -24,7 +24,7 @@ torch is optional: this module can be imported, and can say what stands in the w
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import NodeProto
@@ -55,10 +55,6 @@ class StepCounts:
     statistics: int = 40  # where the model has BatchNormalizations
     fused: int = 18  # where BatchNormalizations seem to be fused into layers
     alone: int = 15  # where it has none: class scores alone lead away from data when followed for long
-
-    def limited(self, most: int) -> "StepCounts":
-        """Return no more steps than a number."""
-        return StepCounts(*(min(steps, most) for steps in astuple(self)))
 
 
 @dataclass(frozen=True)
@@ -115,11 +111,6 @@ class Inversion:
     def steps(self) -> int:
         """Steps in all."""
         return sum(self.steps_per_batch)
-
-    @property
-    def batches(self) -> int:
-        """Batches that were optimised, one at a time."""
-        return len(self.steps_per_batch)
 
 
 @dataclass
