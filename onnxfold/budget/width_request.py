@@ -60,9 +60,10 @@ class WidthRequest:
         """Return notes on differences between the chosen widths and the request."""
         notes = [*self.remarks, *self._notes_on_relaxed(widths)]
         round_to, groups, free = self.space.round_to, self.space.groups, self.space.free
-        if self.space.not_rounded:
+        not_rounded = sum(step % round_to > 0 for step in self.space.steps)
+        if not_rounded:
             notes.append(
-                f"{self.space.not_rounded} of {len(groups)} groups have no width that is a multiple of {round_to}: "
+                f"{not_rounded} of {len(groups)} groups have no width that is a multiple of {round_to}: "
                 "they are not rounded"
             )
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:

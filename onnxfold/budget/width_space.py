@@ -112,11 +112,6 @@ class WidthSpace:
         """Indices of the groups whose width is not given."""
         return [i for i in range(len(self.groups)) if i not in self.fixed]
 
-    @property
-    def not_rounded(self) -> int:
-        """Number of groups that have no width that is a multiple of `round_to`."""
-        return sum(step % self.round_to > 0 for step in self.steps)
-
     def uniform(self, ratio: float) -> list[int]:
         """Return the widths at the same channel ratio for every free group."""
         return [

@@ -45,15 +45,14 @@ _REFUSED = {
 }
 
 
-def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, Array]:
+def load_arrays(path: str | Path) -> dict[str, Array]:
     """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`."""
     path = require_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             entries = _entries(archive, path)
             needed = sum(_size(archive, entry, path) for entry in entries)
-            with memory.memory_limit(max_bytes):
-                memory.require(needed, f"'{path}', uncompressed,", "give fewer samples, or more with --max-memory")
+            memory.require(needed, f"'{path}', uncompressed,", "give fewer samples, or more with --max-memory")
             return {entry.filename.removesuffix(_SUFFIX): _values(archive, entry) for entry in entries}
     except ConfigError:
         raise

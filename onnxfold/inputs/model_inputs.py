@@ -176,8 +176,9 @@ def model_inputs(
 def _text_inputs(texts: TokenSource, text: TokenText) -> ModelInputs:
     """Return a text as inputs of the model."""
     batches, facts = texts.batches(text.ids), texts.facts(text.ids, text.kind)
-    is_fixed = texts.interface.fixed_batch is not None
-    return ModelInputs(batches, text.kind, text.summary, is_fixed, notes=text.notes, tokens=facts)
+    is_fixed, (count, length) = texts.interface.fixed_batch is not None, text.ids.shape
+    how = f"{text.ids.size:,} tokens, {count} sequences of {length}; {text.reason}"
+    return ModelInputs(batches, text.kind, how, is_fixed, notes=text.notes, tokens=facts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,11 +207,6 @@ class _Generation:
         has_statistics = any(own_statistics(self.view, node) is not None for node in self.view.nodes)
         return planned_inversion(self.samples[0], self.cost, self.requested, has_statistics=has_statistics)
 
-    @cached_property
-    def is_fixed(self) -> bool:
-        """Whether the model takes batches of a fixed size only."""
-        return batch_of(self.view) is not None
-
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
         count, notes = self.samples
@@ -218,7 +214,9 @@ class _Generation:
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             batches, facts = kept
-            inputs = ModelInputs(batches, facts["kind"], facts["reason"], self.is_fixed, tuple(facts["steps"]))
+            inputs = ModelInputs(
+                batches, facts["kind"], facts["reason"], batch_of(self.view) is not None, tuple(facts["steps"])
+            )
             return replace(inputs, notes=notes + tuple(facts["notes"]))
         inputs = self.make()
         if not inputs.cut:
@@ -240,7 +238,7 @@ class _Generation:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown, count = self.kind if self.kind == NOISE else LEAVES, self.samples[0]
         batches = synthetic_inputs(self.view, samples=count, seed=self.requested.seed, kind=shown, exactly=True)
-        return ModelInputs(batches, shown, why, self.is_fixed)
+        return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
 
     def _invert(self) -> ModelInputs:
         view, requested, seed = self.view, self.requested, self.requested.seed
@@ -259,7 +257,9 @@ class _Generation:
                 f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
                 f"--input-steps {steps} makes them again",
             )
-        inverted = ModelInputs(inputs, INVERTED, "", self.is_fixed, done.steps_per_batch, done.cut, notes)
+        inverted = ModelInputs(
+            inputs, INVERTED, "", batch_of(self.view) is not None, done.steps_per_batch, done.cut, notes
+        )
         if "statistics" in done.final:
             was, is_now = done.initial["statistics"], done.final["statistics"]
             why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"

@@ -73,12 +73,6 @@ class TokenText:
     reason: str  # how they were made, and why not otherwise
     notes: tuple[str, ...] = ()
 
-    @property
-    def summary(self) -> str:
-        """How many there are, and how they were made."""
-        count, length = self.ids.shape
-        return f"{self.ids.size:,} tokens, {count} sequences of {length}; {self.reason}"
-
 
 @dataclass(frozen=True, eq=False)
 class TokenSource:

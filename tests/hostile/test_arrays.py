@@ -16,6 +16,7 @@ import pytest
 
 from onnxfold.errors import ConfigError, MemoryLimitError, OnnxFoldError
 from onnxfold.inputs.given_inputs import load_arrays
+from onnxfold.machine.memory import memory_limit
 from testing import models
 from tests.hostile.conftest import Command
 
@@ -181,12 +182,13 @@ def test_the_limit_counts_what_a_file_inflates_to(tmp_path: Path, command: Comma
     onnx.save(models.chain_conv(0), str(model))
     np.savez_compressed(data, x=np.zeros((20000, 3, 8, 8), np.float32))
     assert data.stat().st_size < 100_000
-    with pytest.raises(MemoryLimitError, match="uncompressed"):
-        load_arrays(data, max_bytes=10_000_000)
+    with memory_limit(10_000_000), pytest.raises(MemoryLimitError, match="uncompressed"):
+        load_arrays(data)
     done = command("compare", model, model, "--data", data, "--max-memory", "10M")
     assert done.code == 1
     assert "14.6 MiB" in done.line()
-    assert load_arrays(data, max_bytes=20_000_000)["x"].shape == (20000, 3, 8, 8)
+    with memory_limit(20_000_000):
+        assert load_arrays(data)["x"].shape == (20000, 3, 8, 8)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"x.npz", X, "a\0b", "n" * 5000])
@@ -205,6 +207,7 @@ def test_every_cut_and_every_changed_byte_is_an_error_or_the_same(tmp_path: Path
         broken[random.integers(len(broken))] = random.integers(256)
         path.write_bytes(broken[: random.integers(1, len(broken))] if random.random() < 0.2 else broken)
         try:
-            load_arrays(path, max_bytes=1 << 24)
+            with memory_limit(1 << 24):
+                load_arrays(path)
         except OnnxFoldError:
             continue
