@@ -121,11 +121,11 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
 
     Its latency is compared with that of the first network, too: a merge takes the place of one network or of all.
     """
-    fidelities: list[FidelityReport | None] = [None] * joined.count
+    fidelities: list[FidelityReport | None] = [None] * len(joined.networks)
     if config.verify:
         inputs = held_out_inputs(joined.graph.view, seed=config.seed, infos=Session(joined.exact).inputs)
         merged = Session(result.view)  # of all networks, opened once
-        for i in range(1 if set(joined.graph.heads) == {"first"} else joined.count):
+        for i in range(1 if set(joined.graph.heads) == {"first"} else len(joined.networks)):
             fidelities[i] = measure_fidelity(*network_twice(joined, merged, i), inputs, called="held-out")
     names = [network.name.strip("'") for network in joined.networks]
     verdicts = [None if fidelity is None else verdict_on(fidelity) for fidelity in fidelities]

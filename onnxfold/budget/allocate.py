@@ -46,19 +46,16 @@ class TiedWidths:
         """Return one error curve per number."""
         return [sum((errors[i] for i in members[1:]), start=errors[members[0]]) for members in self._members]
 
-    def cost(self, cost: Cost) -> Cost:
-        """Return a cost as a function of one width per number."""
-        return cost.renumbered(self.numbers)
-
     def budgets(self, budgets: Budgets) -> Budgets:
         """Return budgets of such widths."""
-        return Budgets(tuple(replace(budget, cost=self.cost(budget.cost)) for budget in budgets.budgets))
+        return Budgets(tuple(replace(budget, cost=budget.cost.renumbered(self.numbers)) for budget in budgets.budgets))
 
     def tradeoff(self, tradeoff: Tradeoff | None) -> Tradeoff | None:
         """Return a trade-off of such widths."""
         if tradeoff is None:
             return tradeoff
-        return replace(tradeoff, weights=self.cost(tradeoff.weights), running=self.cost(tradeoff.running))
+        weights, running = (cost.renumbered(self.numbers) for cost in (tradeoff.weights, tradeoff.running))
+        return replace(tradeoff, weights=weights, running=running)
 
     def expand_widths(self, widths: Sequence[int]) -> list[int]:
         """Return one width per group."""

@@ -153,7 +153,7 @@ def width_request(
         cost = WeightCost(graphs)
         if config.allocation == "uniform" and not limits and latency is None:
             tied = TiedWidths(groups)
-            widths = solve_uniform(tied.space(space), tied.cost(cost), size.parameters, sparsity)
+            widths = solve_uniform(tied.space(space), cost.renumbered(tied.numbers), size.parameters, sparsity)
             return replace(goal, widths=tied.expand_widths(widths))
         require_reachable(space, cost, size.parameters, sparsity)
         # The request, or the narrowest widths if they are within tolerance.

@@ -141,7 +141,8 @@ class Verification:
         except EndlessRunError as error:
             return _unmeasured(f"the original does not run: {error}")
         except VerificationError as error:
-            return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
+            shapes = ", ".join(f"{name}:{'x'.join(map(str, v.shape))}" for name, v in feeds.items())
+            return _unmeasured(f"the original does not run on {shapes}: {error}; give --input-shapes")
         if self.is_copy and folded is not None:
             outputs = folded.run(feeds)
             return VerificationResult(
@@ -210,7 +211,3 @@ def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[s
     if broken:
         raise VerificationError(f"onnx.checker rejects the folded model: {broken}")
     return (f"onnx's strict shape inference rejects the folded model, onnxruntime alone decides: {problem}",)
-
-
-def _shapes(feeds: Mapping[str, Array]) -> str:
-    return ", ".join(f"{name}:{'x'.join(map(str, v.shape))}" for name, v in feeds.items())

@@ -44,7 +44,6 @@ from onnxfold.statistics.observe import ConsumerMoments, Observation, Observing,
 
 #: Groups up to this size are computed beside each other: a dozen matrices of each are in memory.
 _BESIDE = 4096
-_NOT_SEEN: Sequence[ConsumerMoments] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,7 @@ class GroupCandidates:
         """Return the candidates of all groups, those that were not seen among them."""
         for i in range(len(self._groups)):
             if i not in self._begun:
-                self._running.append(self._pool.submit(self._compute, i, self._seen.get(i, _NOT_SEEN)))
+                self._running.append(self._pool.submit(self._compute, i, self._seen.get(i, ())))
         total = len(self._groups)
         while self._running:
             self._running.popleft().result()
@@ -224,7 +223,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
         observation = Observation(compared.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
     for i in shrinking:
         if i not in chosen:
-            choose(i, _NOT_SEEN)
+            choose(i, ())
     partition = partial(_partition, prepared, chosen, matched)
     plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
     analysis = prepared.scope.analysis

@@ -51,11 +51,6 @@ class JoinedModel:
     matches: tuple[Match, ...]  # what corresponds in each network to the tensors of the first one
     notes: tuple[str, ...] = ()  # what was changed to join them
 
-    @property
-    def count(self) -> int:
-        """Number of networks."""
-        return len(self.networks)
-
     def share(self, outputs: Sequence[Array], number: int) -> list[Array]:
         """Return the outputs of a network by its number, as those of the joined model tell them.
 
@@ -139,7 +134,7 @@ def join_models(
 
 def remove_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
     """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
-    if networks is None or not BlocksToGroups(networks.count)(folded.view).modified:
+    if networks is None or not BlocksToGroups(len(networks.networks))(folded.view).modified:
         return folded
     return replace(folded, size=size_of(folded.view))
 
@@ -197,7 +192,7 @@ def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progr
     for i, network in enumerate(joined.networks):
         scope = Scope(network.view, network.analysis, [], {})
         opened = OpenedModel(joined.sources[i], ModelSize(0, None, 0), [scope])
-        part = choose_inputs(opened, _part(config, i, joined.count), method, progress, needed=True)
+        part = choose_inputs(opened, _part(config, i, len(joined.networks)), method, progress, needed=True)
         if part.inputs is None:
             return part
         parts.append(part)
