@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partitioners import ROTATION, SELECTION, Partitioner, find_partitioner
@@ -133,13 +134,24 @@ class Method:
     repair: str  # a row of :data:`REPAIRS`
     inputs: str  # what the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`
     summary: str  # one line for the help text
-    drops_blocks: bool = False  # whether it drops whole residual blocks, and keeps the widths of all others
-    only_streams: bool = False  # whether groups other than residual streams keep their widths unless a ratio is given
+    #: What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given for
+    #: them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
+    narrows: Literal["groups", "streams", "depth"] = "groups"
     #: The blocks that are folded unless a ratio is given for their groups, from one fraction of the depth to another.
     depth: tuple[float, float] = (0.0, 1.0)
     #: Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     adds_text: bool = False
     language: "Method | None" = None  # what the row is for language models, where that is something else
+
+    @property
+    def drops_blocks(self) -> bool:
+        """Whether it drops whole residual blocks, and keeps the widths of all others."""
+        return self.narrows == "depth"
+
+    @property
+    def only_streams(self) -> bool:
+        """Whether groups other than residual streams keep their widths unless a ratio is given for them."""
+        return self.narrows == "streams"
 
     @property
     def partitioner(self) -> Partitioner:
@@ -230,12 +242,9 @@ METHODS = {
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
         Method(
             "slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
-            only_streams=True,
+            narrows="streams",
         ),
-        Method(
-            "shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least",
-            drops_blocks=True,
-        ),
+        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", "depth"),
     )
 }  # fmt: skip
 
