@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -121,7 +121,7 @@ def judge(name: str, folder: Path, texts: dict[str, str], result: Any, seconds: 
             path.write_text(text, encoding="utf-8")
             request = TextRequest(path, tokenizer.path, _WINDOW, _ALL)
             continuation, meter, _ = read_windows([session], [view], request, model, silent)
-        record = continuation.complete(meter.report(called), meter, called).perplexity
+        record = replace(continuation, writes=False).complete(meter.report(called), meter, called).perplexity
         assert record is not None
         assert record.bits_per_byte is not None
         bits[called] = round(record.bits_per_byte[0], 4)
