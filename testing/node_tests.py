@@ -3,16 +3,19 @@
 import tempfile
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
 import onnx
+from numpy.lib.stride_tricks import sliding_window_view
 from onnx import helper, numpy_helper
+from onnx.reference.ops import op_pool_common
 
 from onnxfold.errors import ExportError, OnnxFoldError
 from onnxfold.export.api import open_model
@@ -58,12 +61,29 @@ def cases() -> dict[str, list[Any]]:
     from onnx.backend.test.case.node import collect_testcases
 
     found = defaultdict(list)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    quick = patch.object(op_pool_common, "pool", partial(_pool, op_pool_common.pool))
+    with quick, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for case in collect_testcases(None):
             if case.model is not None and len(case.model.graph.node) == 1 and case.data_sets:
                 found[case.model.graph.node[0].op_type].append(case)
     return found
+
+
+def _pool(
+    slow: Callable[..., Any], padded: Any, shape: Any, kernel: Any, strides: Any, out: Any, kind: str, *rest: Any,
+    p: int = 1, **more: Any,
+) -> Any:  # fmt: skip
+    """Pool all windows at once where they are whole: ONNX's reference takes one by one, 15 s for three cubes."""
+    if rest or more or np.isnan(padded).any():
+        return slow(padded, shape, kernel, strides, out, kind, *rest, p=p, **more)
+    axes = tuple(range(2, padded.ndim))
+    windows = sliding_window_view(padded, tuple(kernel), axes)
+    windows = windows[(slice(None), slice(None), *(slice(None, None, step) for step in strides))]
+    inside = tuple(range(padded.ndim, windows.ndim))
+    if kind == "LPPOOL":
+        return (np.abs(windows) ** p).sum(inside) ** (1.0 / p)
+    return windows.mean(inside) if kind == "AVG" else windows.max(inside)
 
 
 def run(names: Iterable[str]) -> Iterator[Outcome]:

@@ -16,6 +16,8 @@ from onnxfold.passes.join import stacked_axes
 Array = NDArray[Any]
 Index = NDArray[np.int64]
 
+_SIGNS = np.array([-1.0, 1.0])
+
 
 @dataclass(frozen=True)
 class WideGroup:
@@ -73,8 +75,8 @@ class Parts:
         shape = shape if self.per_row else (1,) * len(shape)
         parts = rng.uniform(0.2, 1.2, (count, *shape))
         if self.signed:
-            parts *= rng.choice([-1.0, 1.0], parts.shape)
-        parts[-1] = 1.0 - parts[:-1].sum(axis=0)
+            parts *= _SIGNS[rng.integers(0, 2, parts.size)].reshape(parts.shape)
+        parts[-1] = 1.0 - np.add.reduce(parts[:-1])
         return parts
 
 
@@ -124,8 +126,9 @@ def stretch(
     new = packed[layout.source]
     if role is Role.CONSUMER:
         # Copies of one old column get parts of it.
-        for column in np.unique(layout.source).tolist():
-            copies = np.flatnonzero(layout.source == column)
+        for copies in np.split(layout.source.argsort(kind="stable"), np.bincount(layout.source).cumsum()[:-1]):
+            if not len(copies):
+                continue
             new[copies] *= parts.draw(len(copies), packed.shape[1:], rng)
     back = np.moveaxis(new.reshape(blocks, len(new) // blocks, *front.shape[2:]), 1, axis + 1)
     return back.reshape(blocks * back.shape[1], *back.shape[2:])

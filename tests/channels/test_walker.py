@@ -30,7 +30,7 @@ def test_inputs_and_outputs_never_fold(name: str) -> None:
     assert found
     assert not {axis.tensor for g in found for axis in g.tensors} & interface
     before = {o.name: [d.dim_value for d in o.type.tensor_type.shape.dim] for o in model.graph.output}
-    after = quick_fold(model, channel_ratio=0.5).model
+    after = quick_fold(model, channel_ratio=0.5, method="fold-naive", verify=False).model
     assert before == {o.name: [d.dim_value for d in o.type.tensor_type.shape.dim] for o in after.graph.output}
 
 

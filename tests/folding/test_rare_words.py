@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from testing.observing import observed
 #: Words, the width of their table, the rank of its rare rows, and hidden channels.
 WORDS, WIDTH, RANK, HIDDEN = 37_200, 16, 5, 24
 RARE = range(24_000, 36_000)
-IDS = {"input_ids": np.random.default_rng(9).integers(0, WORDS, (3, 16))}
+IDS = {"input_ids": np.random.default_rng(9).integers(0, WORDS, (3, 5))}
 SHAPE = {"input_ids": (1, 40)}
 #: Those that are half as rare, and those between them and the common ones.
 CLASSES = (range(12_000, 18_000), range(18_000, 24_000), RARE)
@@ -83,13 +84,17 @@ def tied(*, rank: int = RANK, turned: bool = False, opset: int = 17, words: int 
 
 def tokenizer(place: Path, *, worse: int = -1) -> Path:
     """Write a tokenizer with words in the order of how common they are, and special ones behind them."""
+    place.write_text(_tokenizer_text(worse))
+    return place
+
+
+@cache
+def _tokenizer_text(worse: int) -> str:
     scores = [[f"w{i}", -0.00005 * i] for i in range(RARE.stop)]
     if worse >= 0:
         scores[worse][1] = 0.0
     added = [{"id": i, "content": f"<{i}>", "special": True} for i in range(RARE.stop, WORDS)]
-    content = {"model": {"type": "Unigram", "vocab": scores}, "added_tokens": added}
-    place.write_text(json.dumps(content))
-    return place
+    return json.dumps({"model": {"type": "Unigram", "vocab": scores}, "added_tokens": added})
 
 
 def split(model: onnx.ModelProto) -> GraphView:
