@@ -25,7 +25,7 @@ import numpy as np
 
 from onnxfold.budget.allocate import TiedWidths
 from onnxfold.budget.costs.lengths import Cost, Integers
-from onnxfold.budget.moves import NextMoves
+from onnxfold.budget.moves import NextMoves, single_moves
 from onnxfold.budget.objectives import NANOSECONDS, Budgets, Tradeoff
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
@@ -96,6 +96,7 @@ class _Search:
         self._sizes = np.array(full, np.int64)
         self._whole = [int(budget.cost.many(np.array([full], np.int64))[0]) for budget in budgets.budgets]
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
+        self._single = [single_moves(cost, full) for cost in self._costs]
         self._narrow_all()
         self.widths = self._widen(self.widths)
         while tradeoff is None and (better := self._improve()) is not None:
@@ -234,7 +235,7 @@ class _Search:
         return int(widths[np.argmax(saved / np.maximum(self._curves[i][widths], _LEAST_ERROR))])
 
     def _moves(self, target: Callable[[int, int], int], widths: Integers) -> NextMoves:
-        return NextMoves(self._costs, self._curves, widths, self._space.free, target)
+        return NextMoves(self._single, self._curves, widths, self._space.free, target)
 
     def _costs_of(self, widths: Integers) -> list[Integers]:
         """Return all costs of some widths, one array of one number each."""

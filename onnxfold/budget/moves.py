@@ -5,6 +5,7 @@ sum (those of the layers that the group touches), so only the moves of their gro
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
@@ -27,13 +28,18 @@ class SingleMoves:
     """Costs of moves from some widths under any cost: every one is a choice of widths that is evaluated as a whole."""
 
     def __init__(self, cost: Cost, widths: Integers) -> None:
-        self._cost, self._widths = cost, widths
-        self._total = int(cost.many(widths[None])[0])
+        self._cost = cost
+        self._start(widths)
 
-    @property
-    def total(self) -> int:
-        """The cost of the present widths."""
-        return self._total
+    def _start(self, widths: Integers) -> None:
+        #: The cost of the present widths.
+        self._widths, self.total = widths, int(self._cost.many(widths[None])[0])
+
+    def start_at(self, widths: Integers) -> "SingleMoves":
+        """Return the moves from other widths, which need no look at the sum again."""
+        moves = copy(self)
+        moves._start(widths.copy())
+        return moves
 
     def changes(self, groups: Integers, to: Integers) -> Integers:
         """Return the additions to the cost of moving each of some groups alone, before :meth:`cost` is applied."""
@@ -42,17 +48,17 @@ class SingleMoves:
         for start, stop in pairwise(bounds):
             trials = np.repeat(self._widths[None], stop - start, axis=0)
             trials[np.arange(stop - start), groups[start:stop]] = to[start:stop]
-            changes.append(self._cost.many(trials) - self._total)
+            changes.append(self._cost.many(trials) - self.total)
         return np.concatenate(changes)
 
     def cost(self, changes: Integers) -> Integers:
         """Return the costs after changes of the present widths."""
-        return self._total + changes
+        return self.total + changes
 
     def take(self, group: int, to: int) -> Integers:
         """Move a group; return the groups whose moves change the cost differently from now on."""
         self._widths[group] = to
-        self._total = int(self._cost.many(self._widths[None])[0])
+        self._start(self._widths)
         return np.arange(len(self._widths))
 
 
@@ -61,7 +67,7 @@ class _SparseMoves(SingleMoves):
 
     def __init__(self, cost: SumCost, widths: Integers) -> None:
         self._table = table = cost.table
-        self._fixed, self._divisor, self._widths = cost.fixed, cost.divisor, widths
+        self._fixed, self._divisor = cost.fixed, cost.divisor
         products, lengths = table.index.shape
         rows = np.repeat(np.arange(products), lengths)
         ones = np.ones(products * lengths, np.int64)
@@ -73,13 +79,13 @@ class _SparseMoves(SingleMoves):
         self._length_start, self._length_of, self._adds_to_length = positions.indptr, positions.indices, positions.data
         group = np.repeat(np.arange(len(widths)), np.diff(self._group_start))
         self._adds = table.positions[table.index[self._product_of], group[:, None]].toarray()
-        self._numerators = table.numerators(widths)
-        self._values = self._products(np.arange(products))
-        self._sum = self._fixed + int(self._values.sum())
+        self._start(widths)
 
-    @property
-    def total(self) -> int:
-        return self._sum // self._divisor
+    def _start(self, widths: Integers) -> None:
+        self._widths, self._numerators = widths, self._table.numerators(widths)
+        self._values = self._products(np.arange(len(self._table.factors)))
+        self._sum = self._fixed + int(self._values.sum())
+        self.total = self._sum // self._divisor
 
     def changes(self, groups: Integers, to: Integers) -> Integers:
         pair, owner = ranges(self._group_start, groups)
@@ -101,22 +107,20 @@ class _SparseMoves(SingleMoves):
         touched = self._product_of[slice(*self._group_start[group : group + 2])]
         fresh = self._products(touched)
         self._sum += int((fresh - self._values[touched]).sum())
-        self._values[touched] = fresh
+        self._values[touched], self.total = fresh, self._sum // self._divisor
         return np.unique(self._group_of[ranges(self._product_start, touched)[0]])
 
     def _products(self, chosen: Integers) -> Integers:
         index = self._table.index[chosen]
         lengths = self._table.count_lengths(self._numerators[index], index)
-        values: Integers = self._table.factors[chosen] * lengths.prod(axis=1)
-        return values
+        return self._table.factors[chosen] * lengths.prod(axis=1)  # type: ignore[no-any-return]
 
 
 def ranges(starts: Integers, chosen: Integers) -> tuple[Integers, Integers]:
     """Return all entries of chosen rows, each row being ``starts[i]:starts[i + 1]``, and the number of the row."""
     counts = starts[chosen + 1] - starts[chosen]
     owner = np.repeat(np.arange(len(chosen)), counts)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return starts[chosen][owner] + within, owner
+    return np.repeat(starts[chosen] + counts - np.cumsum(counts), counts) + np.arange(len(owner)), owner
 
 
 class NextMoves:
@@ -124,25 +128,23 @@ class NextMoves:
 
     def __init__(
         self,
-        costs: Sequence[Cost],
+        costs: Sequence[SingleMoves],
         curves: Sequence[Matrix],
         widths: Integers,
         free: Sequence[int],
         target: Callable[[int, int], int],
     ) -> None:
         self._curves, self._target = curves, target
-        self._costs = [single_moves(cost, widths.tolist()) for cost in costs]
+        self._costs = [cost.start_at(widths) for cost in costs]
         self.widths = widths.copy()
         self.to = widths.copy()
         self.added = np.zeros(len(widths))
         for i in free:
             self._aim(i)
-        everyone = np.arange(len(widths))
-        self._changes = [cost.changes(everyone, self.to) for cost in self._costs]
+        self._changes = [cost.changes(np.arange(len(widths)), self.to) for cost in self._costs]
 
     def _aim(self, i: int) -> None:
-        width = int(self.widths[i])
-        self.to[i] = self._target(i, width)
+        self.to[i] = self._target(i, width := int(self.widths[i]))
         self.added[i] = self._curves[i][self.to[i]] - self._curves[i][width]
 
     def take(self, i: int) -> None:

@@ -307,7 +307,7 @@ class GraphView:
 
     def weight_size(self, name: str) -> int:
         """Return the number of elements of an initializer without reading it."""
-        return int(np.prod(self._weights[name].shape, dtype=np.int64))
+        return self._weights[name].size
 
     def float_weight_names(self) -> list[str]:
         """Names of the float initializers."""

@@ -45,7 +45,7 @@ class Tiling:
 
     def count(self, length: int) -> int:
         """Return the count of a length."""
-        return int(tiled_counts(np.array(length), *astuple(self)))
+        return length if self == PLAIN else int(tiled_counts(np.array(length), *astuple(self)))
 
 
 def tiled_counts(
@@ -53,8 +53,7 @@ def tiled_counts(
 ) -> Integers:
     """Return the counts of lengths under tilings, whose fields have the shape of the lengths."""
     whole = -(-lengths // size) * size * tiled
-    counts: Integers = np.where(lengths < least, lengths * tiled, np.where(lengths % aligned, lengths * untiled, whole))
-    return counts
+    return np.where(lengths < least, lengths * tiled, np.where(lengths % aligned, lengths * untiled, whole))
 
 
 #: Every entry counts once.
@@ -174,8 +173,7 @@ class ProductTable:
 
     def numerators(self, widths: Integers) -> Integers:
         """Return the lengths before their division, shape (n_lengths + 1, ...), for widths of shape (n_groups, ...)."""
-        lengths: Integers = self.positions @ widths + self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
-        return lengths
+        return self.positions @ widths + self._fixed.reshape(-1, *[1] * (widths.ndim - 1))  # type: ignore[no-any-return]
 
     def count_lengths(self, numerators: Integers, which: Integers) -> Integers:
         """Return the counts of some lengths by their numerators; `which` are their numbers, of the same shape."""
@@ -186,8 +184,7 @@ class ProductTable:
         """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
         numerators = self.numerators(widths)
         lengths = self.count_lengths(numerators, np.arange(len(numerators))[:, None])
-        values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
-        return values
+        return self.factors[:, None] * lengths[self.index].prod(axis=1)  # type: ignore[no-any-return]
 
 
 class Cost(ABC):
