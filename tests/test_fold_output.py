@@ -21,8 +21,8 @@ def model(tmp_path: Path) -> Path:
 
 
 def _fold(model: Path, *args: object) -> Result:
-    words = ["fold", model, model.with_name("out.onnx"), "--method", "prune-l1", "--allocation", "uniform", *args]
-    done = CliRunner().invoke(cli, [str(word) for word in words])
+    words = ["--method", "prune-l1", "--allocation", "uniform", "--sparsity", 0.3, *args]
+    done = CliRunner().invoke(cli, [str(word) for word in ("fold", model, model.with_name("out.onnx"), *words)])
     assert done.exit_code == 0, done.output
     assert model.with_name("out.onnx").is_file()
     return done

@@ -119,7 +119,7 @@ def test_fold(model: Path, tmp_path: Path, command: Command) -> None:
     done = command("fold", model, out, *QUICK, "--verbose", "--keep", f"*{NASTY[20:]}", "--report", report)
     assert "matches all" in done.err or done.code == 1, done.err  # everything is kept
     assert not RAW.search(done.out + done.err)
-    done = command("fold", model, out, *QUICK, "--verbose", "--report", report)
+    done = command("fold", model, out, *QUICK, "--sparsity", "0.3", "--verbose", "--report", report)
     assert done.code == 0, done.err
     assert not RAW.search(done.out + done.err)
     assert out.is_file()
@@ -179,7 +179,7 @@ def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch)
     from onnxfold.commands import run_demo as demo
 
     monkeypatch.setattr(demo, "SPARSITIES", (0.5,))
-    folded = api.fold(nasty_model(), method="prune-l1", allocation="uniform", verify=False)
+    folded = api.fold(nasty_model(), 0.3, method="prune-l1", allocation="uniform", verify=False)
     measured = ComparisonReport([], 1, "noise", 0.5, 0.5)
     monkeypatch.setattr(api, "fold", lambda *_, **__: folded)
     monkeypatch.setattr(api, "compare", lambda *_, **__: measured)

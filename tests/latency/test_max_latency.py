@@ -198,9 +198,8 @@ def test_a_ratio_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(NotMeasurableError, match=r"not measurable .* takes 0\.\d+x to .* decide .* 0\.6x within 5 %"):
         _fold("0.6x")
     onnx.save(wide(), tmp_path / "m.onnx")
-    done = CliRunner().invoke(
-        cli, ["fold", str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx"), "--max-latency", "0.6x"]
-    )
+    words = ["fold", str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx"), "--max-latency", "0.6x", "--inputs", "noise"]
+    done = CliRunner().invoke(cli, words)
     assert isinstance(done.exception, NotMeasurableError)
     assert done.exception.exit_code == 1
     assert not (tmp_path / "o.onnx").exists()
