@@ -16,9 +16,9 @@ from onnxfold.folders import folder_of, model_file
 from onnxfold.folding.fold_result import FoldResult
 from testing.language_models import decoder
 from testing.model_folders import UNKNOWN, write_genai_folder, write_optimum_folder
-from tests.files.command import FAST, files_of_at_most, onnxfold, snapshot
+from tests.files.command import RUNS_NOTHING, files_of_at_most, onnxfold, snapshot
 
-HALF = ("--channel-ratio", 0.5, *FAST)
+HALF = ("--channel-ratio", 0.5, *RUNS_NOTHING)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from testing import models
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="streams of a POSIX shell")
 
-FOLD = "fold in.onnx out.onnx --method prune-l1 --allocation uniform --no-verify"
+FOLD = "fold in.onnx out.onnx --method prune-l1 --allocation uniform --sparsity 0.3 --no-verify"
 
 
 def _shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
