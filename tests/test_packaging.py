@@ -89,6 +89,7 @@ def test_metadata_lead_to_the_project(distributions: tuple[Path, Path]) -> None:
     assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_wheel_runs_the_demo_outside_the_checkout(tmp_path: Path, distributions: tuple[Path, Path]) -> None:
     """The built wheel, unpacked far from the checkout, finds its models and test images."""
     site = tmp_path / "site"

@@ -20,7 +20,11 @@ FOLDED = SEEDS[:100]
 CHUNK = 25
 
 
-@pytest.mark.parametrize("first", FOLDED[::CHUNK])
+#: The later chunks take six seconds each.
+CHUNKS = [pytest.param(first, marks=[pytest.mark.long] if first >= 2 * CHUNK else []) for first in FOLDED[::CHUNK]]
+
+
+@pytest.mark.parametrize("first", CHUNKS)
 def test_random_graphs(first: int) -> None:
     outcomes = [check(seed) for seed in range(first, first + CHUNK)]
     assert not {o.seed: o.failures for o in outcomes if o.failures}
@@ -28,6 +32,7 @@ def test_random_graphs(first: int) -> None:
     assert sum(o.folded for o in outcomes) >= 0.6 * CHUNK
 
 
+@pytest.mark.long
 def test_every_rule_is_exercised_and_most_graphs_fold() -> None:
     seen: set[tuple[str, str, int]] = set()
     foldable = 0

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 import pytest
@@ -20,9 +21,19 @@ REPORTS = {f.__name__: f for f in (bare, rich, nasty, without_numbers, large)}
 every_report = pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
 
 
+@cache
+def text_of(make: Callable[[], FoldReport]) -> str:
+    return render_html(make())
+
+
+@cache
+def page_of(make: Callable[[], FoldReport]) -> Page:
+    return Page(text_of(make))
+
+
 @every_report
 def test_all_sections_are_there_and_linked(make: Callable[[], FoldReport]) -> None:
-    page = Page(render_html(make()))
+    page = page_of(make)
     sections = [page.elements[i][1]["id"] for i in page.all("section")]
     assert sections == list(SECTION_NAMES)
     assert [page.elements[i][1]["href"] for i in page.all("a")] == [f"#{name}" for name in SECTION_NAMES]
@@ -36,8 +47,7 @@ def test_all_sections_are_there_and_linked(make: Callable[[], FoldReport]) -> No
 
 @every_report
 def test_nothing_is_fetched_or_run(make: Callable[[], FoldReport]) -> None:
-    text = render_html(make())
-    page = Page(text)
+    page = page_of(make)
     for tag, attrs in page.elements:
         assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form", "image", "use"}
         assert not {"srcset", "style", "action", "xlink:href"} & set(attrs)
@@ -80,7 +90,7 @@ def test_texts_are_escaped_and_not_lost() -> None:
 
 @every_report
 def test_pictures_and_tables_can_be_read_aloud(make: Callable[[], FoldReport]) -> None:
-    page = Page(render_html(make()))
+    page = page_of(make)
     assert page.elements[page.all("html")[0]][1]["lang"] == "en"
     for i in page.all("svg"):
         attrs = page.elements[i][1]
@@ -138,7 +148,7 @@ def test_every_measure_of_an_output_is_in_the_table() -> None:
 
 
 def test_every_section_explains_its_words() -> None:
-    page = Page(render_html(bare()))
+    page = page_of(bare)
     for name in SECTION_NAMES:
         lines = [i for i in page.inside(page.by_id(name)) if page.elements[i][1].get("class") == "explained"]
         assert len(lines) == 1, name
@@ -161,7 +171,7 @@ def test_images_are_shown_and_no_part_of_the_json_report() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    page = Page(render_html(bare()))
+    page = page_of(bare)
     for name, words in {
         "numbers": "unknown",
         "fidelity": "was not verified",
@@ -177,7 +187,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_long_lists_open_on_demand_and_are_complete() -> None:
-    page = Page(render_html(large()))
+    page = page_of(large)
     for name in ("widths", "errors", "variances", "correlations", "refusals"):
         inside = page.inside(page.by_id(name))
         (more,) = [i for i in inside if page.elements[i][0] == "details"]
@@ -202,7 +212,7 @@ def test_equal_reports_give_equal_pages() -> None:
 
 def test_colours_contrast_in_light_and_dark() -> None:
     """WCAG 2.2: 4.5 for text (1.4.3), 3 for what charts are read by (1.4.11)."""
-    page = Page(render_html(bare()))
+    page = page_of(bare)
     palettes = re.findall(r":root \{(.*?)\}", page.texts[page.all("style")[0]], re.DOTALL)
     assert len(palettes) == 2
     for palette in palettes:

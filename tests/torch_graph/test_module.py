@@ -126,6 +126,7 @@ def test_what_cannot_be_trained_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         onnxfold.to_torch(mlp(0))
 
 
+@pytest.mark.long
 def test_the_page_on_retraining_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands and code, in order, on a network whose answers are the labels."""
     monkeypatch.chdir(tmp_path)
