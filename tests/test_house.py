@@ -38,12 +38,20 @@ def _imports(path: Path) -> list[tuple[int, str, list[str]]]:
 
 
 def _walk(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             yield node.lineno, node.module or "", [alias.name for alias in node.names]
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name, []
+
+
+def _statements(parent: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements inside; their expressions, which are most of a file, hold none."""
+    for child in ast.iter_child_nodes(parent):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from _statements(child)
 
 
 def _is_private(name: str) -> bool:
