@@ -12,8 +12,6 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 # Before anything loads a library that computes. There is a worker per core, and networks here are small: further
@@ -34,9 +32,6 @@ settings.load_profile("suite")
 #: Nothing that a test keeps is found by another one, nor by the user whose tests these are.
 _CACHES = Path(tempfile.mkdtemp(prefix="onnxfold-tests-caches-"))
 os.environ["XDG_CACHE_HOME"] = str(_CACHES)
-
-# Every report tells the versions of libraries, whose files would be read and parsed for every fold.
-metadata.version = cache(metadata.version)
 
 _STARTED: pytest.StashKey[float] = pytest.StashKey()
 

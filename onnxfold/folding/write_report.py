@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class BeforeFold:
         return with_changes(self.file.folder, self.heads, cache_heads(after), self.dropped.layers_left)
 
 
+#: Read and parsed from a file of the library, so once.
+_version = cache(metadata.version)
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
 _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
 
@@ -98,7 +101,7 @@ def write_report(
         version=__version__,
         model=str(before.file.given) if isinstance(before.file.given, str | Path) else "",
         # Of the libraries that decide the bytes of a result.
-        versions={"Python": platform.python_version(), **{name: metadata.version(name) for name in libraries}},
+        versions={"Python": platform.python_version(), **{name: _version(name) for name in libraries}},
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
