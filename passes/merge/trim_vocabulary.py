@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold.channels.layers import linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import attr_int, node_key, rewritten
 from onnxfold.graph.tensors import Array
@@ -12,10 +13,10 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.embedding import readers_of_ids
 from onnxfold.passes.base import Pass, PassResult
 
-#: Operators whose result has a word where an operand has it, and computes every word by itself.
+#: Operators, beside linear ones, whose result has a word where an operand has it, and computes every word by itself.
 _BY_WORD = frozenset({
-    "Add", "Cast", "Clip", "DequantizeLinear", "Div", "FusedMatMul", "Gemm", "Identity", "MatMul", "MatMulInteger",
-    "MatMulNBits", "Mul", "Sub", "Tanh", "Transpose",
+    "Add", "Cast", "Clip", "DequantizeLinear", "Div", "Identity", "MatMulInteger", "MatMulNBits", "Mul", "Sub", "Tanh",
+    "Transpose",
 })  # fmt: skip
 
 
@@ -83,7 +84,7 @@ class _Places:
                 raise UnsupportedModelError(
                     f"vocabulary: weight '{name}' has {self.words:,} entries along several axes"
                 )
-        elif producer is None or producer.op_type not in _BY_WORD:
+        elif producer is None or not (producer.op_type in _BY_WORD or linear(self.view, producer) is not None):
             what = f"'{name}'" if producer is None else f"{producer.op_type} '{producer.name or node_key(producer)}'"
             raise UnsupportedModelError(f"vocabulary: {what} is about all words, and no product by words: it must stay")
         else:

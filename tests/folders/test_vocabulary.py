@@ -28,7 +28,6 @@ from testing.genai_models import genai_decoder
 from testing.generate import by_genai, by_loop
 from testing.model_folders import genai_config
 from testing.vocabularies import LATIN, OTHERS, SPECIAL, Family, train, with_words, write_folder
-from tests.files.command import FAST
 from tests.files.command import onnxfold as command
 
 FAMILIES = get_args(Family)

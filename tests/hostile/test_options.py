@@ -57,6 +57,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "input_steps": [3, "30", None, [1.5], ["30"], [True]],
     "calibration": [3, [INT_ARRAY], INT_ARRAY, b"x.npz"],
     "tokenizer": [3, True, b"t.json", {}],
+    "vocabulary": [True, 2.5, b"latin", {}],
     "mean": ["0.5", True, ["0.5"], b"1"],
     "std": ["0.5", True, [None]],
     "channels": [None, 3, ["bgr"]],
