@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.layers import linear
+from onnxfold.channels.layers import computation
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import attr_int, node_key, rewritten
 from onnxfold.graph.tensors import Array
@@ -13,9 +13,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.embedding import readers_of_ids
 from onnxfold.passes.base import Pass, PassResult
 
-#: Operators, beside linear ones, whose result has a word where an operand has it, and computes every word by itself.
+#: Operators that compute every word by itself, beside those whose computation rules declare.
 _BY_WORD = frozenset({
-    "Add", "Cast", "Clip", "DequantizeLinear", "Div", "Identity", "MatMulInteger", "MatMulNBits", "Mul", "Sub", "Tanh",
+    "Cast", "Clip", "DequantizeLinear", "Div", "Identity", "MatMulInteger", "MatMulNBits", "Mul", "Sub", "Tanh",
     "Transpose",
 })  # fmt: skip
 
@@ -84,7 +84,7 @@ class _Places:
                 raise UnsupportedModelError(
                     f"vocabulary: weight '{name}' has {self.words:,} entries along several axes"
                 )
-        elif producer is None or not (producer.op_type in _BY_WORD or linear(self.view, producer) is not None):
+        elif producer is None or not (producer.op_type in _BY_WORD or computation(self.view, producer) is not None):
             what = f"'{name}'" if producer is None else f"{producer.op_type} '{producer.name or node_key(producer)}'"
             raise UnsupportedModelError(f"vocabulary: {what} is about all words, and no product by words: it must stay")
         else:
