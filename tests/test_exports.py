@@ -23,8 +23,9 @@ NETS = {
 }
 
 
-#: Torch takes five seconds to trace these.
-LONG = {(name, form) for name in ("resnet50", "mobilenet_v2") for form in ("dynamo", "dynamo-raw")}
+#: Torch takes five seconds to trace these; of two legacy forms of a network, the other one is in every run.
+LONG = {(name, form) for name in ("vgg11_bn", "resnet50", "mobilenet_v2") for form in ("dynamo", "dynamo-raw")}
+LONG |= {("mobilenet_v2", "legacy-fused"), ("resnet50", "legacy-bn")}
 CASES = [
     pytest.param(*case, marks=[pytest.mark.long] if case in LONG else []) for case in product(NETS, zoo_export.FORMS)
 ]

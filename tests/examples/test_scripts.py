@@ -44,6 +44,7 @@ def test_after_a_torch_export(run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"wrote {folded}" in printed
 
 
+@pytest.mark.long
 def test_after_an_export_of_a_detector(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """A network of YOLOv8's blocks, whose input is called as Ultralytics calls it; images from a folder."""
     torch = pytest.importorskip("torch")

@@ -20,8 +20,8 @@ FOLDED = SEEDS[:100]
 CHUNK = 25
 
 
-#: The later chunks take six seconds each.
-CHUNKS = [pytest.param(first, marks=[pytest.mark.long] if first >= 2 * CHUNK else []) for first in FOLDED[::CHUNK]]
+#: The chunks take six seconds each.
+CHUNKS = [pytest.param(first, marks=[pytest.mark.long] if first >= CHUNK else []) for first in FOLDED[::CHUNK]]
 
 
 @pytest.mark.parametrize("first", CHUNKS)

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import onnxfold
+from testing.cells import in_turn
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import LOSSLESS, quick_fold
@@ -61,8 +62,7 @@ def test_permuting_channels_permutes_nothing_observable(name: str, seed: int) ->
     assert relative_difference(expected, run(model, random_input(model, 0))) > 1e-3  # something was folded
 
 
-@pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize(("name", "method"), in_turn(ALL_MODELS, LOSSLESS))  # the others: pytest.mark.long
 def test_keeping_all_channels_is_the_identity(name: str, method: str) -> None:
     model = ALL_MODELS[name](0)
     result = quick_fold(model, channel_ratio=0.0, method=method, verify=False)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import onnxfold
+from testing.cells import in_turn
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import LOSSLESS, groups_of, quick_fold
@@ -45,8 +46,7 @@ def test_widening_is_equal(name: str, factor: int | None) -> None:
         assert factor is None or after.size == factor * before.size
 
 
-@pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize(("name", "method"), in_turn(ALL_MODELS, LOSSLESS))  # the others: pytest.mark.long
 def test_folding_undoes_doubling(name: str, method: str) -> None:
     seed, per_row, order = _draw(name, LOSSLESS.index(method))
     model = ALL_MODELS[name](seed)
@@ -54,8 +54,7 @@ def test_folding_undoes_doubling(name: str, method: str) -> None:
     _assert_recovers(model, quick_fold(wide, channel_ratio=0.5, method=method, verify=False), seed)
 
 
-@pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize(("name", "method"), in_turn(ALL_MODELS, LOSSLESS))  # the others: pytest.mark.long
 def test_folding_undoes_uneven_widening(name: str, method: str) -> None:
     """Channels that exist one to three times; every group is given the ratio that leads back."""
     seed, per_row, order = _draw(name, 3 + LOSSLESS.index(method))

@@ -20,6 +20,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair.repair_approximate import RepairApproximate, variance_factor
+from testing.cells import in_turn
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import LOSSLESS, quick_fold
 
@@ -275,8 +276,7 @@ DEAD = {
 
 
 @pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("base", ["chain_conv", "chain_conv_plain", "residual"])
-@pytest.mark.parametrize("what", DEAD)
+@pytest.mark.parametrize(("what", "base"), in_turn(DEAD, ["chain_conv", "chain_conv_plain", "residual"]))
 def test_denominators_are_clamped(what: str, base: str, method: str) -> None:
     """Zero rows, dead channels and zero variances give finite weights and outputs."""
     model = ALL_MODELS[base](0)
@@ -292,8 +292,7 @@ def test_denominators_are_clamped(what: str, base: str, method: str) -> None:
     assert all(np.isfinite(y).all() for y in run(folded, random_input(model, 0)))
 
 
-@pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize(("name", "method"), in_turn(ALL_MODELS, LOSSLESS))  # the others: pytest.mark.long
 def test_no_group_vanishes_at_high_ratios(name: str, method: str) -> None:
     model = ALL_MODELS[name](0)
     result = quick_fold(model, channel_ratio=0.97, method=method, verify=False)
