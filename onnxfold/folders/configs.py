@@ -176,17 +176,19 @@ def with_vocabulary(
     folder: ModelFolder, tokenizer: dict[str, Any], new: Mapping[int, int]
 ) -> tuple[ModelFolder, tuple[str, ...]]:
     """Return a folder whose copy holds a smaller vocabulary: `new` ids by old ones; and notes on what it leaves out."""
-    edited: dict[Path, bytes] = {Path(NAME): json.dumps(tokenizer, ensure_ascii=False, indent=2).encode()}
+    edited: dict[Path, bytes] = {Path(NAME): json.dumps(tokenizer, indent=2).encode()}
     for entry in folder.entries:
         path, name = folder.root / entry.place, entry.place.name
         if name in _NAMING:
             config = _map_ids(read_config(path), lambda key, value: _renumber(value, new), len(new))
             edited[entry.place] = _format_like(path, config)
         elif name in _IDS_BY_TOKEN:
-            edited[entry.place] = _format_like(path, {t: new[i] for t, i in read_config(path).items() if i in new})
+            edited[entry.place] = _format_like(
+                path, {t: new[i] for t, i in read_config(path).items() if type(i) is int and i in new}
+            )
         elif name == _TOKENS:
-            lines = path.read_text(encoding="utf-8").split("\n")
-            edited[entry.place] = "".join(f"{line}\n" for i, line in enumerate(lines) if i in new).encode()
+            lines = path.read_bytes().split(b"\n")
+            edited[entry.place] = b"".join(line + b"\n" for i, line in enumerate(lines) if i in new)
         elif name == _MERGES:
             pairs = (m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"].get("merges") or ())
             edited[entry.place] = "\n".join(["#version: 0.2", *pairs, ""]).encode()
@@ -209,7 +211,7 @@ def _map_ids(config: Any, change: Callable[[str, Any], Any], size: int | None = 
         if key.endswith("token_id") or key in _LISTS:
             mapped[key] = change(key, value)
         elif key == "added_tokens_decoder" and isinstance(value, dict):
-            mapped[key] = {str(change(key, int(i))): token for i, token in value.items()}
+            mapped[key] = {str(change(key, int(i))): token for i, token in value.items() if i.isdecimal()}
         else:
             mapped[key] = size if key == "vocab_size" and size is not None else _map_ids(value, change, size)
     return mapped

@@ -284,3 +284,34 @@ def test_the_lowest_score_of_a_unigram_model_stays(tmp_path: Path) -> None:
     lowest = [min(score for _, score in c["model"]["vocab"]) for c in (tokenizer.content, content)]
     assert lowest[0] == lowest[1]
     assert content["model"]["unk_id"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"added_tokens": [{"id": -3, "content": "<x>", "special": True}]}, "gives the id -3"),
+        ({"added_tokens": [{"id": "3", "content": "<x>", "special": False}]}, "is no tokenizer that can be read"),
+        ({"model": {"continuing_subword_prefix": "##"}}, "marks how merged pieces continue"),
+        ({"post_processor": {"type": "BertProcessing", "cls": ["<s>", 9999], "sep": ["</s>", 2]}}, "gives the id 9999"),
+    ],
+)
+def test_odd_tokenizers_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    source = write_folder(tmp_path / "in", "bytes")
+    content = json.loads((source / "tokenizer.json").read_text())
+    content |= {key: content[key] | value if key == "model" else value for key, value in change.items()}
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=words):
+        onnxfold.fold(source, vocabulary=300, **QUICK)
+
+
+def test_files_of_slow_tokenizers_follow(tmp_path: Path) -> None:
+    source = write_folder(tmp_path / "in", "bytes")
+    model = json.loads((source / "tokenizer.json").read_text())["model"]
+    (source / "vocab.json").write_text(json.dumps({**model["vocab"], "odd": [1]}))
+    (source / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, model["merges"]), ""]))
+    trimmed(source, tmp_path / "out", 300)
+    left = json.loads((tmp_path / "out" / "tokenizer.json").read_text())["model"]
+    assert json.loads((tmp_path / "out" / "vocab.json").read_text()) == left["vocab"]
+    assert (tmp_path / "out" / "merges.txt").read_text().split("\n")[1:-1] == [
+        " ".join(pair) for pair in left["merges"]
+    ]

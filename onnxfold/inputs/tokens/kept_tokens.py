@@ -48,8 +48,14 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> set[int]:
-        """Every id, added ones included."""
-        return {*self.pieces.values(), *self.tokenizer.added_ids}
+        """Every id, those of added tokens and of frames included."""
+        return {*self.pieces.values(), *self._named}
+
+    @cached_property
+    def _named(self) -> set[int]:
+        """Ids of added tokens, and of those that stand around texts."""
+        framing = (i for ids in _framing(self.tokenizer.content) for i in ids if type(i) is int)
+        return {*self.tokenizer.added_ids, *framing}
 
     @cached_property
     def _ranks(self) -> dict[tuple[str, ...], int]:
@@ -67,8 +73,8 @@ class Vocabulary:
 
     def needed(self) -> set[int]:
         """Return the ids that any text may need: added tokens, bytes, ASCII characters, the one for unknown words."""
-        model, frame = self._model, self.tokenizer.frame
-        ids = {*self.tokenizer.added_ids, *frame[0], *frame[1], self.pieces.get(model.get("unk_token") or "", -1)}
+        model = self._model
+        ids = {*self._named, self.pieces.get(model.get("unk_token") or "", -1)}
         ids |= {i for piece, i in self.pieces.items() if _BYTE_PIECE.fullmatch(piece)}
         if self._are_bytes:
             ids |= {self.pieces.get(byte, -1) for byte in _BYTES}
@@ -126,11 +132,14 @@ def kept_ids(tokenizer: Tokenizer, keep: int | str | Path, rows: int, named: Col
     need, that configurations name, and that merges make on the way.
     """
     vocabulary = Vocabulary(tokenizer)
-    if max(vocabulary.ids) >= rows:
+    outside = [i for i in vocabulary.ids if not 0 <= i < rows]
+    if outside:
         raise ConfigError(
-            f"'{tokenizer.path}' gives the id {max(vocabulary.ids)}, and the model knows {rows:,} ids: give the "
-            "tokenizer of this model"
+            f"'{tokenizer.path}' gives the id {max(outside)}, and the model knows {rows:,} ids: give the tokenizer of "
+            "this model"
         )
+    if tokenizer.content["model"].get("continuing_subword_prefix") and tokenizer.content["model"].get("merges"):
+        raise ConfigError(f"'{tokenizer.path}' marks how merged pieces continue, which vocabulary does not know")
     needed = vocabulary.needed() | {i for i in named if 0 <= i < rows}
     if isinstance(keep, int):
         chosen, least = set[int](), keep
@@ -143,7 +152,7 @@ def kept_ids(tokenizer: Tokenizer, keep: int | str | Path, rows: int, named: Col
         raise ConfigError(f"vocabulary={keep}: {len(kept):,} tokens must stay, for bytes and special tokens; keep more")
     size = min(-(-max(least, len(kept)) // STEP) * STEP, rows)
     for more in _by_frequency(vocabulary, rows):
-        if len(kept | more) <= size:
+        if len(kept) + len(more - kept) <= size:
             kept |= more
         if len(kept) == size:
             break
@@ -179,9 +188,14 @@ def trimmed_content(content: Mapping[str, Any], new: Mapping[int, int]) -> dict[
         token["id"] = new[token["id"]]
     if trimmed.get("padding"):
         trimmed["padding"]["pad_id"] = new.get(trimmed["padding"]["pad_id"], 0)
-    steps = trimmed.get("post_processor") or {}
-    for step in steps.get("processors", [steps]):
-        for token in (step.get("special_tokens") or {}).values():
-            token["ids"] = [new[i] for i in token["ids"]]
-        step |= {end: [step[end][0], new[step[end][1]]] for end in ("cls", "sep") if end in step}
+    for ids in _framing(trimmed):
+        ids[:] = [new.get(i, i) for i in ids]
     return trimmed
+
+
+def _framing(content: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """Yield the lists that hold ids of tokens around texts, in place."""
+    steps = content.get("post_processor") or {}
+    for step in steps.get("processors", [steps]):
+        yield from (token["ids"] for token in (step.get("special_tokens") or {}).values())
+        yield from (step[end] for end in ("cls", "sep") if end in step)
