@@ -107,7 +107,7 @@ def fold_request(
     with blame_broken_file(model_file(model)), memory_limit(config.max_memory):
         file = trim_vocabulary(model, config, progress)
         task = open_task(file.model, config, progress, networks=networks, shared_inputs=run_on, size=file.size)
-        reads = files_read(file.given, config, file.folder)
+        reads = files_read(file.source, config, file.folder)
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped, file, start)
         may_keep = bool(dropped.blocks or task.opened.shared or file.size)

@@ -56,7 +56,7 @@ class Texts:
     def continuation(
         self, networks: Sequence[object], views: Sequence[GraphView], progress: Progress, *, writes: bool = True
     ) -> Continuation | None:
-        """Return what two networks lose on texts that they read, and write; None where they continue none."""
+        """Return the losses of two networks on texts that they read, and write; None where they continue none."""
         models = [m for n, v in zip(networks, views, strict=True) if (m := continuing_model(n, v)) is not None]
         with suppress(ConfigError):  # said where the text is made
             if len(models) == len(networks):

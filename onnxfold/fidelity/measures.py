@@ -128,7 +128,7 @@ class FidelityMeter:
 
     @property
     def surprise(self) -> Surprise | None:
-        """What both models lose on the tokens that follow; None where these were not known."""
+        """The losses of both models on the tokens that follow; None where these were not known."""
         known = (sums.measure.surprise for sums in self._sums.values() if isinstance(sums.measure, Tokens))
         return next((surprise for surprise in known if surprise.tokens), None)
 

@@ -31,7 +31,7 @@ _SAMPLES, _ROUNDING = 2, 1e-5
 class FoldedFile:
     """The model that is folded: as it was given, or with fewer words."""
 
-    given: ModelLike  # the model as it was given
+    source: ModelLike  # the model as it was given
     model: ModelLike  # the model that is folded
     folder: ModelFolder | None  # the folder whose copy the result goes to
     size: ModelSize | None = None  # the size of the model as it was given, where words went

@@ -99,14 +99,14 @@ def write_report(
         config=config.to_dict(),
         seconds=time.perf_counter() - before.start,
         version=__version__,
-        model=str(before.file.given) if isinstance(before.file.given, str | Path) else "",
+        model=str(before.file.source) if isinstance(before.file.source, str | Path) else "",
         # Of the libraries that decide the bytes of a result.
         versions={"Python": platform.python_version(), **{name: _version(name) for name in libraries}},
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
         refinement=refinement,
-        model_sha256=_sha256(before.file.given),
+        model_sha256=_sha256(before.file.source),
         picture=_picture(inputs),
     )
     report.notes = [

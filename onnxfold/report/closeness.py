@@ -160,7 +160,7 @@ class FidelityReport:
 
     @property
     def lines(self) -> list[str]:
-        """What is measured over all outputs, in words."""
+        """The measures over all outputs, in words."""
         lines = [] if self.perplexity is None else self.perplexity.lines
         if self.accuracy_a is not None and self.accuracy_b is not None:
             lines.append(f"accuracy {self.accuracy_a:.2%} -> {self.accuracy_b:.2%}")

@@ -195,7 +195,7 @@ def conv_transpose(op: Op) -> None:
 
 
 def _crops(op: Op, spatial: Shape, size: list[int], output: Shape) -> list[tuple[int, int]]:
-    """Return what is cropped in front and behind, for each spatial dimension; negative where it is padded."""
+    """Return the crop in front and behind, for each spatial dimension; negative where it is padded."""
     rank, auto = len(size), op.text("auto_pad", "NOTSET")
     stride, dilation = (op.integers(name, [1] * rank) for name in ("strides", "dilations"))
     extra, begins = (op.integers(name, [0] * 2 * rank)[:rank] for name in ("output_padding", "pads"))

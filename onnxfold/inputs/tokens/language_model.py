@@ -270,7 +270,7 @@ def fill_in(writing: Writing, starts: Array, inner: slice, blank: int) -> Array:
 
 
 def write_greedily(model: LanguageModel, banned: Array, starts: Array, length: int, progress: Progress) -> Array:
-    """Return what follows some ids where the likeliest token always comes next, shape (sequences, length)."""
+    """Return the likeliest continuation of some ids, token by token, shape (sequences, length)."""
     ids, first = np.pad(starts, ((0, 0), (0, length))), starts.shape[1]
     for part in _parts(model, *ids.shape):
         rows, past = ids[part], 0
