@@ -11,7 +11,7 @@ from typing import Any
 from onnxfold.files import Entry
 from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
 from onnxfold.inputs.tokens.cache_heads import Heads, changes_of
-from onnxfold.inputs.tokens.tokenizer import NAME
+from onnxfold.inputs.tokens.tokenizer import NAME, pair_of
 
 #: Whole groups of heads go: every head of keys and values with all query heads that read it. So their ratio stays, and
 #: where all layers keep equally many, one number says it for all. `num_attention_heads` of ``config.json`` stays,
@@ -177,7 +177,8 @@ def with_vocabulary(
 ) -> tuple[ModelFolder, tuple[str, ...]]:
     """Return a folder whose copy holds a smaller vocabulary: `new` ids by old ones; and notes on what it leaves out."""
     edited: dict[Path, bytes] = {Path(NAME): json.dumps(tokenizer, indent=2).encode()}
-    for entry in folder.entries:
+    files = [entry for entry in folder.entries if not entry.is_folder]
+    for entry in files:
         path, name = folder.root / entry.place, entry.place.name
         if name in _NAMING:
             config = _map_ids(read_config(path), lambda key, value: _renumber(value, new), len(new))
@@ -190,9 +191,9 @@ def with_vocabulary(
             lines = path.read_bytes().split(b"\n")
             edited[entry.place] = b"".join(line + b"\n" for i, line in enumerate(lines) if i in new)
         elif name == _MERGES:
-            pairs = (m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"].get("merges") or ())
+            pairs = (" ".join(pair_of(merge)) for merge in tokenizer["model"].get("merges") or ())
             edited[entry.place] = "\n".join(["#version: 0.2", *pairs, ""]).encode()
-    left_out = tuple(entry for entry in folder.entries if entry.place.suffix in _OTHER_FORMS)
+    left_out = tuple(entry for entry in files if entry.place.suffix in _OTHER_FORMS)
     entries = [entry for entry in folder.entries if entry not in left_out]
     if all(entry.place != Path(NAME) for entry in entries):
         entries.append(Entry(Path(NAME)))

@@ -43,7 +43,7 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     """Return the limits of the tables in which a model looks up its ids and positions."""
     nodes = list(all_nodes(view.graph.node))
     same = _holders(nodes, ids)
-    readers = readers_of_ids(view, ids)
+    readers = _readers(nodes, same)
     tables = [_table(view, node, 1) for node in readers]
     parts = _parts(view, nodes, same)
     shapes = [shape for shape in tables if shape] or _joint_shape(view, parts)
@@ -65,7 +65,11 @@ def look_up(view: GraphView, ids: str) -> LookUp:
 def readers_of_ids(view: GraphView, ids: str) -> list[NodeProto]:
     """Return the nodes that look ids up in tables of words."""
     nodes = list(all_nodes(view.graph.node))
-    same = _holders(nodes, ids)
+    return _readers(nodes, _holders(nodes, ids))
+
+
+def _readers(nodes: list[NodeProto], same: set[str]) -> list[NodeProto]:
+    """Return the nodes that look tensors that hold the ids up in tables of words."""
     return [node for node in nodes if node.op_type in _TABLES and _index(node) in same]
 
 

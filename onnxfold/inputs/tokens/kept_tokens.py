@@ -18,7 +18,7 @@ import numpy as np
 
 from onnxfold.errors import ConfigError
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.tokens.tokenizer import Tokenizer, read_text, tokenizers_library
+from onnxfold.inputs.tokens.tokenizer import Tokenizer, pair_of, read_text, tokenizers_library
 
 #: Runtimes compute numbers of tokens fast that are multiples of this.
 STEP = 64
@@ -45,6 +45,10 @@ class Vocabulary:
         """Ids by piece."""
         listed = self._model["vocab"]
         return {piece: i for i, (piece, _) in enumerate(listed)} if isinstance(listed, list) else dict(listed)
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return {i: piece for piece, i in self.pieces.items()}
 
     @cached_property
     def ids(self) -> set[int]:
@@ -96,8 +100,11 @@ class Vocabulary:
             raise ConfigError(f"vocabulary='{scripts[:60]}' is no file, no number, and no Unicode scripts") from None
         return {i for piece, i in self.pieces.items() if (t := self._text(piece)) and not removed.normalize_str(t)}
 
-    def made_of(self, piece: str) -> set[int]:
-        """Return the ids of a piece and of all that merges make on the way to it."""
+    def made_of(self, token: int) -> set[int]:
+        """Return the ids of a token and of all that merges make on the way to it."""
+        if token not in self._names:
+            return {token}
+        piece = self._names[token]
         parts = [*piece.removesuffix(self._ending)] if self._ranks else []
         if parts and self._ending and piece.endswith(self._ending):
             parts[-1] += self._ending
@@ -109,11 +116,6 @@ class Vocabulary:
             parts[i : i + 2] = [parts[i] + parts[i + 1]]
             made.add(parts[i])
         return {self.pieces[part] for part in made if part in self.pieces}
-
-    def closed(self, ids: Collection[int]) -> set[int]:
-        """Return some ids and those of all that their pieces are made of."""
-        names = {i: piece for piece, i in self.pieces.items()}
-        return {*ids}.union(*(self.made_of(names[i]) for i in ids if i in names))
 
     def _text(self, piece: str) -> str:
         """Return the text of a piece; empty where it is a part of a character."""
@@ -147,28 +149,17 @@ def kept_ids(tokenizer: Tokenizer, keep: int | str | Path, rows: int, named: Col
         chosen, least = set(tokenizer.ids(read_text(Path(keep))).tolist()), 0
     else:
         chosen, least = vocabulary.of_scripts(str(keep)), 0
-    kept = vocabulary.closed(needed | chosen)
+    kept = set[int]().union(*map(vocabulary.made_of, needed | chosen))
     if least and len(kept) > least:
         raise ConfigError(f"vocabulary={keep}: {len(kept):,} tokens must stay, for bytes and special tokens; keep more")
     size = min(-(-max(least, len(kept)) // STEP) * STEP, rows)
-    for more in _by_frequency(vocabulary, rows):
+    # The most common first; at last rows that are no token's.
+    for more in map(vocabulary.made_of, np.argsort(-tokenizer.prior(rows), kind="stable").tolist()):
         if len(kept) + len(more - kept) <= size:
             kept |= more
         if len(kept) == size:
             break
     return np.array(sorted(kept), np.int64)
-
-
-def _by_frequency(vocabulary: Vocabulary, rows: int) -> Iterator[set[int]]:
-    """Yield every id with all that it is made of, the most common first; at last rows that are no token's."""
-    names = {i: piece for piece, i in vocabulary.pieces.items()}
-    for i in np.argsort(-vocabulary.tokenizer.prior(rows), kind="stable").tolist():
-        yield vocabulary.made_of(names[i]) if i in names else {i}
-
-
-def pair_of(merge: str | list[str]) -> tuple[str, ...]:
-    """Return the two parts of a merge, in either of the forms that files have."""
-    return tuple(merge.split(" ") if isinstance(merge, str) else merge)
 
 
 def trimmed_content(content: Mapping[str, Any], new: Mapping[int, int]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class Tokenizer:
             return {i: float(np.exp(score)) for i, (_, score) in enumerate(vocabulary)}
         ranks: dict[int, int] = {}
         for rank, merge in enumerate(model.get("merges") or ()):
-            made = "".join(merge.split(" ") if isinstance(merge, str) else merge)
+            made = "".join(pair_of(merge))
             if made in vocabulary:
                 ranks.setdefault(vocabulary[made], rank)
         used = {token: i for token, i in vocabulary.items() if not _UNUSED.fullmatch(token)}
@@ -164,6 +164,11 @@ class Tokenizer:
             first = _FIRST_WORDS
         # Other bytes and letters mostly stand inside of longer tokens.
         return {i: 1.0 / (ranks.get(i, len(ranks)) + first) for i in used.values()}
+
+
+def pair_of(merge: str | list[str]) -> tuple[str, ...]:
+    """Return the two parts of a merge, in either of the forms that files have."""
+    return tuple(merge.split(" ") if isinstance(merge, str) else merge)
 
 
 def tokenizers_library() -> Any:
