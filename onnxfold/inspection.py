@@ -23,7 +23,7 @@ from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.passes.normalize.unneeded import ShareEqualWeights
-from onnxfold.quantize.block_weights import dequantize_blocks
+from onnxfold.quantize.integers import dequantize
 from onnxfold.report import ModelSize, Refusal
 
 
@@ -113,7 +113,7 @@ def measure(model: ModelLike) -> ModelSize:
     """Return parameters, multiply-accumulates (per token where a language model leaves lengths open) and size."""
     view = load(model)
     size_bytes = open_model.bytes_of(model, view)
-    dequantize_blocks(view)
+    dequantize(view)
     return open_model.stored_size(view, size_bytes)
 
 
@@ -202,7 +202,7 @@ def _form(options: InspectOptions) -> open_model.GraphForm:
 
 def _with_plain_weights(form: open_model.GraphForm, view: GraphView, model: ModelLike) -> open_model.GraphForm:
     """Put plain weights in the place of those of few bits; return the form with what depends on the model."""
-    return replace(form, queries=not dequantize_blocks(view), rare=rare_words(model))
+    return replace(form, queries=not dequantize(view), rare=rare_words(model))
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def main() -> int:
         test_split = of_classes(*cifar10.load_test(args.data), classes)
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
-    history = fit(model, images, labels, (cifar10.MEAN, cifar10.STD), recipe)
+    history = fit(model, images, labels, (cifar10.MEAN, cifar10.STD), recipe, args.checkpoint)
     seconds = round(sum(epoch["seconds"] for epoch in history), 1)
     record = {"net": args.net, "width": args.width, "classes": list(classes), "seconds": seconds}
     record |= {"recipe": asdict(recipe), "history": history}

@@ -36,7 +36,7 @@ def main() -> int:
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
     normalisation = ((fashion_mnist.MEAN,), (fashion_mnist.STD,))
-    history = fit(model, images[..., np.newaxis], labels, normalisation, recipe)
+    history = fit(model, images[..., np.newaxis], labels, normalisation, recipe, args.checkpoint)
     seconds = round(sum(epoch["seconds"] for epoch in history), 1)
     record = {"net": "mlp", "width": args.width, "seconds": seconds, "recipe": asdict(recipe), "history": history}
     stem = f"mlp_w{args.width:g}{penalty_suffix(args)}_fashion"

@@ -40,10 +40,19 @@ class Recipe:
     bfloat16 : bool
         Whether layers compute in bfloat16 where torch.autocast lets them; weights stay in float32. A step takes half
         the time on a CPU with AVX512-BF16.
+    progressive : bool
+        Whether images are smaller at first: 5/8 of their height and width in the first third of the epochs, 3/4 in the
+        second.
 
     Notes
     -----
     Both penalties apply to the weights of convolutions and linear layers, not to biases and batch normalisation.
+    An image is flipped in every second epoch, so that each form of it is seen equally often.
+
+    References
+    ----------
+    Jordan, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", arXiv:2404.00498: alternating flips. Smith and Topin,
+    "Super-Convergence", arXiv:1708.07120: the schedule.
     """
 
     epochs: int
@@ -57,6 +66,7 @@ class Recipe:
     label_smoothing: float = 0.1
     device: str = "cpu"
     bfloat16: bool = False
+    progressive: bool = False
 
 
 def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -66,16 +76,18 @@ def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Ite
         yield order[start : start + batch_size]
 
 
-def flip_and_crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
-    """Flip each image left to right with probability 1/2 and shift it by up to `padding` pixels each way.
+def flip_and_crop(images: Tensor, flipped: Tensor, padding: int, generator: torch.Generator) -> Tensor:
+    """Flip some images left to right and shift each by up to `padding` pixels each way.
 
     Parameters
     ----------
     images : Tensor of uint8, shape (n, height, width, channels)
+    flipped : Tensor of bool, shape (n,)
+        Images that are flipped.
     padding : int
         Pixels of black that come in at the borders.
     generator : torch.Generator
-        Source of the random choices, on the CPU.
+        Source of the shifts, on the CPU.
 
     Returns
     -------
@@ -83,13 +95,17 @@ def flip_and_crop(images: Tensor, padding: int, generator: torch.Generator) -> T
     """
     n, height, width, _ = images.shape
     dy, dx = torch.randint(2 * padding + 1, (2, n, 1), generator=generator)
-    flipped = torch.rand(n, 1, generator=generator) < 0.5
     rows = torch.arange(height) + dy
-    columns = torch.where(flipped, torch.arange(width).flip(0), torch.arange(width)) + dx
+    columns = torch.where(flipped[:, None], torch.arange(width).flip(0), torch.arange(width)) + dx
     padded = nn.functional.pad(images, (0, 0, padding, padding, padding, padding))
     device = images.device
     index = torch.arange(n)[:, None, None].to(device)
     return padded[index, rows[:, :, None].to(device), columns[:, None, :].to(device)]
+
+
+def shown_size(epoch: int, epochs: int, size: int) -> int:
+    """Return the height and width of the images of an epoch, counted from 1, where the first are smaller."""
+    return size * (5, 6, 8)[3 * (epoch - 1) // epochs] // 8
 
 
 def fit(
@@ -98,6 +114,7 @@ def fit(
     labels: npt.NDArray[np.uint8],
     normalisation: tuple[Sequence[float], Sequence[float]],
     recipe: Recipe,
+    checkpoint: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Train a model in place, and leave it on the CPU in evaluation mode.
 
@@ -113,6 +130,8 @@ def fit(
         Mean and standard deviation per channel, of pixels scaled to [0, 1].
     recipe : Recipe
         Schedule and penalties.
+    checkpoint : Path, optional
+        File that holds the state after each epoch. Where it exists, training goes on from it.
 
     Returns
     -------
@@ -137,16 +156,29 @@ def fit(
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=recipe.max_lr, total_steps=recipe.epochs * steps)
     criterion = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
     history: list[dict[str, Any]] = []
-    for epoch in range(1, recipe.epochs + 1):
+    flipped = torch.rand(len(x), generator=generator) < 0.5
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    if checkpoint is not None and checkpoint.is_file():
+        state = torch.load(checkpoint)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+        generator.set_state(state["generator"])
+        history = state["history"]
+    for epoch in range(len(history) + 1, recipe.epochs + 1):
         start = time.perf_counter()
+        size = shown_size(epoch, recipe.epochs, x.shape[1]) if recipe.progressive else x.shape[1]
         total_loss = torch.zeros((), device=device)
         lr = 0.0
         for batch in shuffled_batches(len(x), recipe.batch_size, generator):
+            flips = flipped[batch] ^ bool(epoch % 2)
             batch = batch.to(device)
-            pixels = flip_and_crop(x[batch], recipe.crop_padding, generator)
+            pixels = (flip_and_crop(x[batch], flips, recipe.crop_padding, generator) - mean) / std
+            shown = pixels.permute(0, 3, 1, 2)
+            if size < x.shape[1]:
+                shown = nn.functional.interpolate(shown, (size, size), mode="bilinear", antialias=True)
             # Pixels come channels last, so the permutation is the memory format of the weights.
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=recipe.bfloat16):
-                loss = criterion(model(((pixels - mean) / std).permute(0, 3, 1, 2)), y[batch])
+                loss = criterion(model(shown), y[batch])
             total_loss += loss.detach()
             if recipe.l1:
                 loss = loss + recipe.l1 * torch.stack([weight.abs().sum() for weight in weights]).sum()
@@ -164,6 +196,11 @@ def fit(
             }
         )
         print(f"epoch {epoch}/{recipe.epochs}: {history[-1]}", flush=True)
+        if checkpoint is not None:
+            kept = {name: part.state_dict() for name, part in parts.items()}
+            partial = checkpoint.with_suffix(".part")
+            torch.save(kept | {"generator": generator.get_state(), "history": history}, partial)
+            partial.replace(checkpoint)
     model.to(device="cpu", memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
     return history
 
@@ -179,6 +216,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, epochs: int) -> None:
     penalty.add_argument("--l2", type=float, help=f"weight decay (default: {Recipe.l2:g})")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--bfloat16", action="store_true", help="compute in bfloat16 what torch.autocast lets")
+    parser.add_argument("--progressive", action="store_true", help="smaller images in the first epochs")
+    parser.add_argument("--checkpoint", type=Path, help="file to keep the state in after each epoch, and to go on from")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch on the CPU; the weights depend on it")
 
 
@@ -205,6 +244,7 @@ def parse_recipe(
         l2=l2,
         device=args.device,
         bfloat16=args.bfloat16,
+        progressive=args.progressive,
     )
 
 

@@ -14,7 +14,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
-from onnxfold.quantize.block_weights import BlockWeight, requantize_blocks
+from onnxfold.quantize.integers import StoredNumbers
 from onnxfold.quantize.quantize import quantize_int8
 from onnxfold.report import AccuracyRecord, ModelSize, QuantizationRecord
 
@@ -49,13 +49,13 @@ class FoldedModel:
     inputs: ModelInputs | None  # what the main graph was run on
     size: ModelSize
     config: FoldConfig  # the request, in the form that gives the same result at any speed of the machine
-    blocks: tuple[BlockWeight, ...] = ()  # weights that were of few bits
+    stored: StoredNumbers | None = None  # what the file holds in few bits
     decision: Decision = Decision()
 
     def written(self, inputs: ModelInputs | None, config: FoldConfig, progress: Progress) -> WrittenModel:
         """Return the model in the requested types; `inputs` are those of the request, where the fold needed none."""
         if not config.quantizes:
-            return self._restore_blocks() if self.blocks else WrittenModel(self.view, self.size, self.inputs)
+            return self._in_few_bits(self.stored) if self.stored else WrittenModel(self.view, self.size, self.inputs)
         inputs = self.inputs or inputs
         assert inputs is not None, "a request that quantises runs the network"
         made = quantize_int8(self.view, None if inputs.are_tokens else inputs.batches, progress)
@@ -63,14 +63,10 @@ class FoldedModel:
         record = QuantizationRecord(config.dtype, made.weights, made.float_weights, self.size.size_bytes)
         return WrittenModel(made.view, size, inputs, record, made.notes)
 
-    def _restore_blocks(self) -> WrittenModel:
-        """Return the model whose weights of few bits are stored as such again."""
+    def _in_few_bits(self, stored: StoredNumbers) -> WrittenModel:
         view = self.view.copy()
-        done = requantize_blocks(view, self.blocks)
-        size = replace(self.size, size_bytes=file_bytes(view))
-        kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks})
-        note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
-        return WrittenModel(view, size, self.inputs, notes=(note,))
+        note = stored.store_again(view)
+        return WrittenModel(view, replace(self.size, size_bytes=file_bytes(view)), self.inputs, notes=(note,))
 
 
 def fold_model(
@@ -97,4 +93,4 @@ def fold_model(
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(sparsity, 6)})
     size = replace(size, size_bytes=file_bytes(view))  # with the note of the run
     done = [*prepared.done, *graphs]
-    return FoldedModel(view, request, widths, done, prepared.inputs, size, config, opened.blocks, decision)
+    return FoldedModel(view, request, widths, done, prepared.inputs, size, config, opened.stored, decision)

@@ -150,7 +150,7 @@ def open_task(
         sources = tuple(networks.sources_of(scope) for scope in opened.scopes)
         opened = replace(opened, size=networks.size, sources=sources)
     if config.quantizes:
-        require_quantizable(opened.view, opened.blocks)
+        require_quantizable(opened.view, opened.stored.nodes if opened.stored else ())
     if config.refines:
         require_refinable(opened.view, config)
     method = method.form(is_language=token_interface(opened.view) is not None)

@@ -21,7 +21,7 @@ from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.model_files import lazy_files
 from onnxfold.graph.files.save import file_bytes, weight_bytes
 from onnxfold.graph.finite import flaw, require_no_nan
-from onnxfold.graph.nodes import is_quantized, node_key
+from onnxfold.graph.nodes import QDQ, is_quantized, node_key
 from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import LazyTensor, Scratch, is_float
@@ -36,7 +36,7 @@ from onnxfold.passes.normalize.unneeded import ShareEqualWeights
 from onnxfold.passes.seams.tables import FactorQueries, FactorTables, SplitLookups, SplitProjections
 from onnxfold.passes.seams.tied_tables import FactorTies, SplitTables, readers_of
 from onnxfold.progress import Progress
-from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks
+from onnxfold.quantize.integers import StoredNumbers, dequantize
 from onnxfold.report import ModelSize, PassRecord, Refusal, RefusalKind
 
 #: More than any network has that somebody trained; each takes milliseconds.
@@ -188,7 +188,9 @@ def refusals_of_file(scopes: list[Scope]) -> list[Refusal]:
 
 def integer_reason(scopes: Iterable[Scope]) -> str:
     """Return the reason why a quantised model folds no further, '' for others."""
-    done = next((node for scope in scopes for node in scope.view.nodes if is_quantized(node)), None)
+    nodes = ((scope.view, node) for scope in scopes for node in scope.view.nodes if is_quantized(node))
+    # A range of activations holds no weight.
+    done = next((node for view, node in nodes if node.op_type not in QDQ or view.is_weight(node.input[0])), None)
     if done is None:
         return ""
     return (
@@ -249,7 +251,7 @@ class OpenedModel:
     scopes: list[Scope]  # the main graph and the bodies inside it, outer graphs first
     #: Per graph and group, the network that every unit comes from, where networks are merged; empty elsewhere.
     sources: tuple[tuple[Labels | None, ...], ...] = ()
-    blocks: tuple[BlockWeight, ...] = ()  # weights of few bits, which the main graph holds as numbers
+    stored: StoredNumbers | None = None  # what the file holds in few bits, and the main graph as floats
     form: GraphForm = PLAIN  # the form of the main graph
     shared: int = 0  # weights that were equal to others, and are gone
 
@@ -317,8 +319,8 @@ def open_model(
     if opening.runs:
         require_known_operators(view.model)
     size_bytes = bytes_of(model, view)
-    blocks = dequantize_blocks(view)
-    if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
+    stored = dequantize(view)
+    if stored:  # a factor of a weight of few bits would have no form to be stored in
         form = replace(form, queries=False)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.scratch = Scratch()
@@ -342,7 +344,7 @@ def open_model(
                 with suppress(MemoryLimitError):
                     Session(model)
             raise
-    return OpenedModel(model, size, scopes, blocks=blocks, form=form, shared=shared)
+    return OpenedModel(model, size, scopes, stored=stored, form=form, shared=shared)
 
 
 def _assume_sizes(view: GraphView) -> None:

@@ -136,7 +136,8 @@ _PRODUCTS = frozenset({"MatMulInteger", "DynamicQuantizeMatMul", "MatMulNBits", 
 _QUANTIZED = _PRODUCTS | {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulIntegerToFloat", "QGemm",
 }  # fmt: skip
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
+#: The operators of a pair that rounds and bounds activations.
+QDQ = ("QuantizeLinear", "DequantizeLinear")
 
 
 def is_quantized(node: NodeProto) -> bool:
@@ -177,6 +178,6 @@ def scales(nodes: Iterable[NodeProto]) -> set[str]:
     for node in nodes:
         joins = node.op_type == "Mul" and not activation_scales.isdisjoint(node.input)
         for i, name in enumerate(node.input):
-            is_scale = joins or (node.op_type in _PAIR and i == 1)
+            is_scale = joins or (node.op_type in QDQ and i == 1)
             (used_as_scale if is_scale else used_otherwise).add(name)
     return used_as_scale - used_otherwise

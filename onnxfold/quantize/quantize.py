@@ -34,7 +34,6 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.unneeded import RemoveUnused
 from onnxfold.progress import Progress, silent
-from onnxfold.quantize.block_weights import BlockWeight
 from onnxfold.statistics.activations import Batches, Range, activation_ranges
 
 #: Operators on integers: those with weights, and those between them that have integer kernels or move values only.
@@ -205,9 +204,9 @@ def _share_matrices(view: GraphView) -> None:
     view.replace_nodes([*behind, *view.nodes])
 
 
-def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> None:
+def require_quantizable(view: GraphView, opened: Sequence[NodeProto] = ()) -> None:
     """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read."""
-    done = next((node for node in (*(block.node for block in blocks), *view.nodes) if nodes.is_quantized(node)), None)
+    done = next((node for node in (*opened, *view.nodes) if nodes.is_quantized(node)), None)
     if done is not None:
         raise UnsupportedModelError(
             f"dtype='int8': the model is quantised already, see {done.op_type} '{done.name or nodes.node_key(done)}': "

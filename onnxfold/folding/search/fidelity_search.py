@@ -198,7 +198,7 @@ def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     folded = fold_model(prepared, replace(request, widths=widths), config, task.progress)
     if folded.size.parameters < opened.size.parameters:
         return folded
-    return replace(folded, view=load(opened.source), size=opened.size, blocks=(), decision=Decision((_NOTHING,)))
+    return replace(folded, view=load(opened.source), size=opened.size, stored=None, decision=Decision((_NOTHING,)))
 
 
 def _lossless(task: FoldTask, request: WidthRequest, reason: str) -> FoldedModel:

@@ -1,0 +1,246 @@
+"""Integers of a quantised model, folded as the numbers that they stand for and stored as integers again.
+
+Constants that a DequantizeLinear reads become weights. An integer product with an activation that is quantised as it
+comes (DynamicQuantizeLinear) becomes a plain product. So a fold sees weights; activations are quantised and dequantised
+as before, value by value. In the model that is written, a changed constant has new scales and integers in the range of
+those before, and a bias has the scale of the sums that it is added to. A constant that the fold did not touch keeps its
+bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, rewritten
+from onnxfold.graph.patterns import Mismatch, Op, find_match, only_reader
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
+from onnxfold.passes.normalize.unneeded import RemoveUnused
+from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks, requantize_blocks
+
+#: The first operator set in which DequantizeLinear has a scale per channel.
+_OPSET = 13
+_PLAIN = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+_PRODUCT = Op("|".join(_PLAIN), ("numbers", "weight", "x_zero", "zero"))
+_DYNAMIC = Op("Mul", (Op("Cast", (_PRODUCT,)), Op("Mul", ("x_scale", "scale"))))
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """Integers q that stand for (q - z) s, with one scale and zero point, or one per position of an axis."""
+
+    numbers: Array
+    scale: Array
+    zero: Array | None = None
+    axis: int | None = None  # None with one scale
+
+    @property
+    def values(self) -> Array:
+        """The numbers that the integers stand for."""
+        zero = 0 if self.zero is None else self._spread(self.zero).astype(np.int64)
+        values: Array = (self.numbers.astype(np.int64) - zero).astype(self.scale.dtype) * self._spread(self.scale)
+        return values
+
+    def hold(self, values: Array) -> "Integers":
+        """Return other numbers as integers in the range of these; these where the numbers are the same."""
+        if np.array_equal(values, self.values):
+            return self
+        others = tuple(i for i in range(values.ndim) if i != self.axis)
+        lowest, highest = int(self.numbers.min()), int(self.numbers.max())
+        if self.zero is not None and self.zero.any():
+            low, high = np.minimum(values.min(axis=others), 0), np.maximum(values.max(axis=others), 0)
+            scale = _no_zeros((high - low) / max(highest - lowest, 1))
+            zero = np.rint(lowest - low / scale)
+        else:
+            highest = max(highest, -lowest, 1)
+            lowest, scale = -highest, _no_zeros(np.abs(values).max(axis=others) / highest)
+            zero = np.zeros_like(scale)
+        scale = scale.astype(self.scale.dtype)  # what is stored is what numbers are rounded by
+        numbers = (np.rint(values / self._spread(scale)) + self._spread(zero)).clip(lowest, highest)
+        shape = self.scale.shape if self.axis is None else (-1,)
+        zeros = None if self.zero is None else zero.reshape(shape).astype(self.zero.dtype)
+        return Integers(numbers.astype(self.numbers.dtype), scale.reshape(shape), zeros, self.axis)
+
+    def in_steps(self, values: Array, scale: Array) -> "Integers":
+        """Return numbers as integers without a zero point, in given steps: one for all, or one per number."""
+        bounds = np.iinfo(self.numbers.dtype)
+        numbers = np.rint(values / scale.astype(np.float64)).clip(bounds.min, bounds.max)
+        zero = None if self.zero is None else np.zeros(scale.shape, self.zero.dtype)
+        return Integers(numbers.astype(self.numbers.dtype), scale, zero, None if scale.size == 1 else 0)
+
+    def _spread(self, part: Array) -> Array:
+        rank = self.numbers.ndim
+        return part.reshape(() if self.axis is None else [-1 if i == self.axis else 1 for i in range(rank)])
+
+
+def _no_zeros(scale: Array) -> Array:
+    return np.where(scale > 0, scale, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """Integers, and the nodes that computed with them, as they are in the file."""
+
+    nodes: tuple[NodeProto, ...]
+    names: tuple[str, ...]  # of the tensors that `integers` holds
+    integers: Integers
+
+    def put(self, view: GraphView, integers: Integers) -> list[str]:
+        """Add integers to a graph, under the names that these had where they are free; return the names."""
+        parts = (integers.numbers, integers.scale, integers.zero)
+        pairs = zip(self.names, parts, strict=False)
+        return [_put(view, name, part) for name, part in pairs if part is not None]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredNumbers:
+    """Everything that a graph held in few bits, and holds as floats while it is folded."""
+
+    blocks: tuple[BlockWeight, ...] = ()
+    constants: Mapping[str, Opened] = field(default_factory=dict)  # by the weight that stands for them
+    products: Mapping[str, Opened] = field(default_factory=dict)  # by the result of a plain product
+
+    @property
+    def nodes(self) -> list[NodeProto]:
+        """The nodes that dequantised or multiplied weights, as they are in the file."""
+        return [*(block.node for block in self.blocks), *(held.nodes[-1] for held in self._integers)]
+
+    @property
+    def _integers(self) -> list[Opened]:
+        return [*self.constants.values(), *self.products.values()]
+
+    def store_again(self, view: GraphView) -> str:
+        """Store numbers as before, in place; return a note on it."""
+        kinds = {f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks}
+        kinds |= {f"{8 * held.integers.numbers.itemsize} bits" for held in self._integers}
+        done = requantize_blocks(view, self.blocks) + self._close_products(view)
+        # A bias takes its scale from the weight beside it.
+        done += sum(self._close_constants(view, biases) for biases in (False, True))
+        RemoveUnused()(view)
+        return f"{done} weights of {' and '.join(sorted(kinds))} were folded as numbers, and are stored as before"
+
+    def _close_products(self, view: GraphView) -> int:
+        nodes: dict[str, list[NodeProto]] = {}
+        dynamic: dict[str, list[str]] = {}
+        for node in view.nodes:
+            held = self.products.get(node_key(node))
+            if held is not None and node.op_type in _PLAIN.values() and view.is_weight(node.input[1]):
+                nodes[node_key(node)] = _integer_product(view, node, held, dynamic)
+        view.expand(nodes)
+        return len(nodes)
+
+    def _close_constants(self, view: GraphView, biases: bool) -> int:
+        made = []
+        for name, held in self.constants.items():
+            is_bias = held.integers.numbers.dtype == np.int32
+            if is_bias != biases or not view.is_weight(name) or not view.consumers(name):
+                continue
+            integers = _bias(view, name, held.integers) if is_bias else held.integers.hold(view.weight(name))
+            if integers is not None:
+                view.remove_weights([name])
+                made.append(rewritten(held.nodes[0], inputs=held.put(view, integers)))
+        view.replace_nodes([*made, *view.nodes])
+        return len(made)
+
+
+def dequantize(view: GraphView) -> StoredNumbers | None:
+    """Put floats in the place of numbers of few bits, in place; None if there are none."""
+    blocks = dequantize_blocks(view)
+    is_known = view.opset() >= _OPSET
+    constants = {n.output[0]: held for n in view.nodes if is_known and (held := _constant(view, n)) is not None}
+    products = {n.output[0]: held for n in view.nodes if is_known and (held := _product(view, n)) is not None}
+    integers = [held.integers.numbers.size for held in (*constants.values(), *products.values())]
+    memory.require(4 * sum(integers), "the integers, as numbers,")
+    nodes: dict[str, list[NodeProto]] = {name: [] for name in constants}
+    for name, held in products.items():
+        weight = view.add_weight(f"{held.names[0]}_values", held.integers.values)
+        dynamic, product = held.nodes
+        nodes[name] = [rewritten(product, inputs=[dynamic.input[0], weight], outputs=[name])]
+        nodes[name][0].op_type = _PLAIN[product.op_type]
+    if view.expand(nodes):
+        view.put_weights({name: held.integers.values for name, held in constants.items()})
+        RemoveUnused()(view)
+    return StoredNumbers(blocks, constants, products) if blocks or integers else None
+
+
+def _constant(view: GraphView, node: NodeProto) -> Opened | None:
+    if node.op_type != "DequantizeLinear" or node.domain not in DEFAULT_DOMAINS or attr_int(node, "block_size", 0):
+        return None
+    if node.output[0] in view.output_names or not all(view.is_weight(name) for name in node.input):
+        return None
+    integers = _read(view, node.input)
+    if integers.numbers.dtype.kind not in "iu":
+        return None
+    axis = None if integers.scale.size == 1 else attr_int(node, "axis", 1) % integers.numbers.ndim
+    return Opened((node,), tuple(node.input), replace(integers, axis=axis))
+
+
+def _product(view: GraphView, node: NodeProto) -> Opened | None:
+    try:
+        match = find_match(view, node, _DYNAMIC, shared=False)
+    except Mismatch:
+        return None
+    tensors, product = match.tensors, next(n for n in match.nodes if n.op_type in _PLAIN)
+    dynamic = view.producer(tensors["numbers"])
+    if dynamic is None or list(dynamic.output) != [tensors[name] for name in ("numbers", "x_scale", "x_zero")]:
+        return None
+    names = tuple(tensors[name] for name in ("weight", "scale", "zero") if name in tensors)
+    if not all(view.is_weight(name) for name in names):
+        return None
+    integers = _read(view, names)
+    if integers.scale.size > 1:
+        integers = replace(integers, axis=integers.numbers.ndim - 1)
+    # A scale per column belongs to a matrix.
+    is_known = integers.axis is None or (product.op_type == "MatMulInteger" and integers.scale.ndim == 1)
+    return Opened((dynamic, product), names, integers) if is_known else None
+
+
+def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: dict[str, list[str]]) -> list[NodeProto]:
+    """Return the nodes of an integer product; products that read the same share what quantises it."""
+    x, weight, *bias = node.input
+    nodes, result = [], node.output[0]
+    if x not in dynamic:
+        dynamic[x] = [view.fresh_name(f"{x}_{end}") for end in ("quantized", "scale", "zero_point")]
+        nodes.append(helper.make_node("DynamicQuantizeLinear", [x], dynamic[x], f"{x}_QuantizeLinear"))
+    numbers, scale, zero = dynamic[x]
+    stored, *rest = held.put(view, held.integers.hold(view.weight(weight)))
+    total, wide, both = (view.fresh_name(f"{result}_{end}") for end in ("integers", "sums", "scales"))
+    product = rewritten(node, inputs=[numbers, stored, zero, *rest[1:]], outputs=[total])
+    product.op_type = held.nodes[1].op_type
+    scaled = view.fresh_name(f"{result}_unbiased") if bias else result
+    nodes += [
+        helper.make_node("Mul", [scale, rest[0]], [both]),
+        product,
+        helper.make_node("Cast", [total], [wide], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [wide, both], [scaled]),
+    ]
+    if bias:
+        shape = (1, -1, *(1,) * (view.weight(weight).ndim - 2))
+        added = view.add_weight(bias[0], view.weight(bias[0]).reshape(shape))
+        nodes.append(helper.make_node("Add", [scaled, added], [result]))
+    return nodes
+
+
+def _bias(view: GraphView, name: str, integers: Integers) -> Integers | None:
+    """Return a bias in steps of the scales of what its only reader multiplies; None where these are no integers."""
+    reader = only_reader(view, name)
+    sources = [] if reader is None else [view.producer(tensor) for tensor in reader.input[:2]]
+    if len(sources) < 2 or any(node is None or node.op_type != "DequantizeLinear" for node in sources):
+        return None
+    x, weight = (view.weight(node.input[1]) for node in sources if node is not None)
+    return integers.in_steps(view.weight(name), (x.reshape(()) * weight).reshape(weight.shape))
+
+
+def _read(view: GraphView, names: Sequence[str]) -> Integers:
+    numbers, scale = (view.weight(name) for name in names[:2])
+    return Integers(numbers, scale, view.weight(names[2]) if len(names) > 2 else None)
+
+
+def _put(view: GraphView, name: str, values: Array) -> str:
+    """Return the name of a weight with such values: this one, or a fresh one where others have it."""
+    if view.is_weight(name) and np.array_equal(view.weight(name), values):
+        return name
+    return view.add_weight(name, values)

@@ -1,0 +1,101 @@
+"""Quantised models: the numbers that integers stand for, folds of them, and integers again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
+from onnxfold.quantize.integers import Integers, dequantize
+from testing import models
+from testing.compare import relative_difference
+from testing.models import run
+from testing.quick import quick_fold
+
+
+def qdq(model: onnx.ModelProto, _: Path) -> onnx.ModelProto:
+    return quick_fold(model, 0.0, dtype="int8").model
+
+
+def dynamic(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    onnx.save(model, str(folder / "float.onnx"))
+    quantize_dynamic(folder / "float.onnx", folder / "int8.onnx", weight_type=QuantType.QUInt8)
+    return onnx.load(folder / "int8.onnx")
+
+
+FORMS = [qdq, dynamic]
+FEEDS = {"x": np.random.default_rng(3).standard_normal((4, 3, 8, 8)).astype(np.float32)}
+Form = Callable[[onnx.ModelProto, Path], onnx.ModelProto]
+
+
+def _kinds(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+@given(st.integers(0, 999), st.booleans(), st.booleans())
+def test_numbers_are_held_within_a_step(seed: int, per_channel: bool, has_zeros: bool) -> None:
+    random = np.random.default_rng(seed)
+    shape = (4,) if per_channel else ()
+    lowest, kind = (0, np.uint8) if has_zeros else (-64, np.int8)
+    numbers = random.integers(lowest, 65, (4, 3, 2)).astype(kind)
+    zero = random.integers(1, 60, shape).astype(kind) if has_zeros else np.zeros(shape, kind)
+    old = Integers(numbers, random.uniform(0.01, 1.0, shape).astype(np.float32), zero, 0 if per_channel else None)
+    assert old.hold(old.values) is old
+    wanted = random.standard_normal((2, 3, 2)).astype(np.float32)
+    made = old.hold(wanted)
+    assert made.numbers.dtype == kind
+    assert made.scale.shape == ((2,) if per_channel else ())
+    assert numbers.min() <= made.numbers.min() or not has_zeros
+    assert np.abs(made.numbers.astype(int)).max() <= max(np.abs(numbers.astype(int)).max(), 1)
+    steps = made.scale.reshape(-1, 1, 1) if per_channel else made.scale
+    # Where a range has few integers, rounding the zero point takes half a step more.
+    assert (np.abs(made.values - wanted) <= 1.01 * steps).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_opened_computes_nearly_the_same_and_closes_to_the_same_bytes(form: Form, tmp_path: Path) -> None:
+    model = form(models.chain_conv(0), tmp_path)
+    view = load(model)
+    stored = dequantize(view)
+    assert stored is not None
+    plain = to_model(view)
+    assert not _kinds(plain).keys() & {"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"}
+    assert not any(node.op_type == "DequantizeLinear" and view.is_weight(node.input[0]) for node in view.nodes)
+    feeds = FEEDS
+    assert relative_difference(run(model, feeds), run(plain, feeds)) < 0.05
+    stored.store_again(view)
+    again = to_model(view)
+    assert _kinds(again) == _kinds(model)
+    np.testing.assert_array_equal(run(again, feeds)[0], run(model, feeds)[0])
+    old, new = ({t.name: numpy_helper.to_array(t) for t in m.graph.initializer} for m in (model, again))
+    assert old.keys() == new.keys()
+    for name, values in old.items():
+        np.testing.assert_array_equal(new[name], values)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fold_of_integers_is_nearly_the_fold_of_floats_quantised(form: Form, tmp_path: Path) -> None:
+    model = form(models.chain_conv(0, (24, 32)), tmp_path)
+    result = quick_fold(model, 0.3)
+    assert result.report.sparsity == pytest.approx(0.3, abs=0.05)
+    assert result.report.after.size_bytes < result.report.before.size_bytes
+    assert any("8 bits" in note and "are stored as before" in note for note in result.report.notes)
+    assert _kinds(result.model)["ConvInteger"] == _kinds(model)["ConvInteger"]
+    floats = [t.name for t in result.model.graph.initializer if t.data_type == 1 and np.prod(t.dims) > 64]
+    assert floats == [t.name for t in model.graph.initializer if t.data_type == 1 and np.prod(t.dims) > 64]
+    view = load(model)
+    dequantize(view)
+    floats_fold = quick_fold(to_model(view), 0.3)
+    feeds = FEEDS
+    whole, expected, made = (run(one, feeds)[0] for one in (model, floats_fold.model, result.model))
+    assert np.linalg.norm(made - expected) <= max(np.linalg.norm(expected - whole), 0.05 * np.linalg.norm(whole))
