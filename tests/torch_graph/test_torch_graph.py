@@ -21,9 +21,9 @@ from testing.zoo.export import Form, export
 from testing.zoo.scalable import autoencoder, example_input, mobilenet_v2, seeded, squeeze_excite_net
 
 MODELS = {**RULE_MODELS, **{name: (lambda build=build: build(0)) for name, build in ALL_MODELS.items()}}
-#: Fused, quantised and recurrent operators have no differentiable form here.
+#: Fused and recurrent operators have no differentiable form here.
 NOT_COVERED = {
-    "FusedConv", "FusedGemm", "QuantizeLinear", "GRU", "GRU-bidirectional", "LSTM", "LSTM-bidirectional", "RNN",
+    "FusedConv", "FusedGemm", "GRU", "GRU-bidirectional", "LSTM", "LSTM-bidirectional", "RNN",
     "RNN-bidirectional", "Crop",
 }  # fmt: skip
 #: Nor have some operators that language models are written with.

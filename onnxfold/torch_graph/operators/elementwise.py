@@ -71,3 +71,19 @@ def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Te
     """Cut to an interval; the upper bound wins, as in numpy."""
     x = x if low is None else torch.maximum(x, low)
     return x if high is None else torch.minimum(x, high)
+
+
+@operation("QuantizeLinear")
+def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """Round to integers, as floats; gradients pass as if nothing was rounded (arXiv 1308.3432)."""
+    bounds = torch.iinfo(torch.uint8 if zero is None else zero.dtype)
+    steps = x / scale + (0 if zero is None else zero)
+    return (steps + (steps.round() - steps).detach()).clamp(bounds.min, bounds.max)
+
+
+@operation("DequantizeLinear")
+def dequantize(steps: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1) -> Tensor:
+    """Return what integers stand for, with one scale or one per channel."""
+    shape = [1] * steps.ndim if scale.numel() == 1 else [-1 if i == axis % steps.ndim else 1 for i in range(steps.ndim)]
+    steps = steps.to(scale.dtype)
+    return (steps if zero is None else steps - zero.reshape(shape)) * scale.reshape(shape)
