@@ -157,7 +157,7 @@ def fit(
     criterion = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
     history: list[dict[str, Any]] = []
     flipped = torch.rand(len(x), generator=generator) < 0.5
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     if checkpoint is not None and checkpoint.is_file():
         state = torch.load(checkpoint)
         for name, part in parts.items():

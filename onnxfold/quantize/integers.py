@@ -21,8 +21,6 @@ from onnxfold.machine import memory
 from onnxfold.passes.normalize.unneeded import RemoveUnused
 from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks, requantize_blocks
 
-#: The first operator set in which DequantizeLinear has a scale per channel.
-_OPSET = 13
 _PLAIN = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 _PRODUCT = Op("|".join(_PLAIN), ("numbers", "weight", "x_zero", "zero"))
 _DYNAMIC = Op("Mul", (Op("Cast", (_PRODUCT,)), Op("Mul", ("x_scale", "scale"))))
@@ -40,8 +38,8 @@ class Integers:
     @property
     def values(self) -> Array:
         """The numbers that the integers stand for."""
-        zero = 0 if self.zero is None else self._spread(self.zero).astype(np.int64)
-        values: Array = (self.numbers.astype(np.int64) - zero).astype(self.scale.dtype) * self._spread(self.scale)
+        zero = 0 if self.zero is None else self._spread(self.zero).astype(np.int32)
+        values: Array = (self.numbers.astype(np.int32) - zero).astype(self.scale.dtype) * self._spread(self.scale)
         return values
 
     def hold(self, values: Array) -> "Integers":
@@ -149,9 +147,8 @@ class StoredNumbers:
 def dequantize(view: GraphView) -> StoredNumbers | None:
     """Put floats in the place of numbers of few bits, in place; None if there are none."""
     blocks = dequantize_blocks(view)
-    is_known = view.opset() >= _OPSET
-    constants = {n.output[0]: held for n in view.nodes if is_known and (held := _constant(view, n)) is not None}
-    products = {n.output[0]: held for n in view.nodes if is_known and (held := _product(view, n)) is not None}
+    constants = {node.output[0]: held for node in view.nodes if (held := _constant(view, node)) is not None}
+    products = {node.output[0]: held for node in view.nodes if (held := _product(view, node)) is not None}
     integers = [held.integers.numbers.size for held in (*constants.values(), *products.values())]
     memory.require(4 * sum(integers), "the integers, as numbers,")
     nodes: dict[str, list[NodeProto]] = {name: [] for name in constants}
@@ -231,6 +228,8 @@ def _bias(view: GraphView, name: str, integers: Integers) -> Integers | None:
     if len(sources) < 2 or any(node is None or node.op_type != "DequantizeLinear" for node in sources):
         return None
     x, weight = (view.weight(node.input[1]) for node in sources if node is not None)
+    if x.size > 1:
+        return None
     return integers.in_steps(view.weight(name), (x.reshape(()) * weight).reshape(weight.shape))
 
 

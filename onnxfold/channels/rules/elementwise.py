@@ -93,7 +93,7 @@ def gelu(node: NodeContext) -> None:
 
 @channel_rule("QuantizeLinear", "DequantizeLinear")
 def quantize(node: NodeContext) -> None:
-    """One scale for the whole tensor is an elementwise map; integer weights are not averaged."""
+    """One scale for the whole tensor is an elementwise map; integers that were not opened as numbers stay."""
     if node.is_weight(node.input(0)):
         raise CannotDeclareError("the weight is quantised: fold the float model, then quantise it")
     scale = node.view.shape(node.input(1))

@@ -1,0 +1,119 @@
+"""The paper's headline network at the paper's size, beside published data-free systems.
+
+Usage: python -m benchmarks.paper --data DIR --models DIR [--only REMOVED ...] [--resume] [--page FILE.md]
+
+DIR with data holds ``cifar10_test.npz``; DIR with models holds the network and the log of its training, as
+``python -m benchmarks.training.cifar10 --net resnet18 --width 64 --epochs 12 --bfloat16 --progressive --threads 2``
+writes them.
+A row is folded without a cache, so that its seconds are those of a first run.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+import onnxfold
+from benchmarks.coverage.text import table_row
+from benchmarks.datasets import cifar10
+from benchmarks.imagenet import Images, Labels, answers
+from onnxfold.files import write
+
+NETWORK = "resnet18_w64_cifar10"
+SPARSITIES = (0.1, 0.25, 0.5, 0.7)
+#: Points of accuracy as they were published at these sparsities, the accuracy of the whole network, and the time.
+PUBLISHED = {
+    "model folding (arXiv 2502.10216)": ((94.0, 92.0, 88.0, 82.0), 94.72, "55 s, A100"),
+    "DAFL": ((71.73, 77.80, 68.06, 53.86), 94.72, "hours, A100"),
+    "DFAD": ((93.79, 93.52, 92.04, 89.67), 94.72, "2 h, A100"),
+    "ABM": ((93.30, 91.99, 89.42, 85.43), 94.72, "13 to 17 h, A100"),
+    "SpaceshipNet": ((94.50, 93.95, 92.96, 91.53), 94.72, "27 to 43 h, A100"),
+}
+#: Our systems by name, and the options of a fold.
+OURS: dict[str, dict[str, Any]] = {
+    "`--method fold-ar --allocation uniform`": {"method": "fold-ar", "allocation": "uniform"},
+    "`fold` (closed form)": {},
+    "`fold --refine`": {"refine": "all"},
+}
+_HEAD = """# The paper's network at the paper's size
+
+Reproduce with `python -m benchmarks.paper --data DATA --models MODELS --page PAGE`. ResNet18 for CIFAR-10 at full
+width, {parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f}
+minutes on two cores: {dense:.2f} % on the 10,000 test images. Points are lost from each system's own whole network, of
+which the published ones have 94.72 %. No data; seconds are of a whole first run on two cores, inversion included.
+
+"""
+
+
+def measure(path: Path, sparsity: float, options: dict[str, Any], images: Images, labels: Labels) -> dict[str, Any]:
+    """Return the accuracy of a fold in percent, and its seconds."""
+    began = time.perf_counter()
+    result = onnxfold.fold(path, sparsity, verify=False, cache=None, **options)
+    seconds = time.perf_counter() - began
+    record = result.report.refinement
+    return {
+        "top1": 100 * float((answers(result.model, images) == labels).mean()),
+        "removed": result.report.sparsity,
+        "seconds": round(seconds),
+        "steps": 0 if record is None else record.steps,
+    }
+
+
+def page(rows: dict[str, dict[str, Any]], log: dict[str, Any]) -> str:
+    """Return the page, with the rows that were measured."""
+    recipe = log["recipe"]
+    shown = "--bfloat16 --progressive" if recipe["bfloat16"] and recipe["progressive"] else ""
+    head = _HEAD.format(
+        parameters=log["parameters"], recipe=f"--epochs {recipe['epochs']} {shown}".strip(),
+        minutes=log["seconds"] / 60, dense=100 * log["test_accuracy_bn"],
+    )  # fmt: skip
+    columns = ["system", *(f"{s:.0%} removed" for s in SPARSITIES), "time"]
+    lines = [columns, ["---"] * len(columns)]
+    for name, (points, whole, needed) in PUBLISHED.items():
+        lines.append([f"{name}, published", *(f"{p:.2f} ({p - whole:+.2f})" for p in points), needed])
+    dense = rows["whole"]["top1"]
+    for name in OURS:
+        cells, seconds = [], []
+        for sparsity in SPARSITIES:
+            row = rows.get(f"{name}:{sparsity:g}")
+            cells.append("" if row is None else f"{row['top1']:.2f} ({row['top1'] - dense:+.2f})")
+            seconds += [] if row is None else [row["seconds"]]
+        spread = f"{min(seconds)} to {max(seconds)} s, 2 cores" if seconds else ""
+        lines.append([name, *cells, spread])
+    return head + "\n".join(map(table_row, lines)) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, keep rows as they are done, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--only", type=float, nargs="+", default=SPARSITIES, metavar="REMOVED")
+    parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote")
+    parser.add_argument("--page", type=Path, default=Path("benchmarks/paper.md"))
+    options = parser.parse_args(arguments)
+    store, path = options.page.with_suffix(".json"), options.models / f"{NETWORK}_bn.onnx"
+    log = json.loads((options.models / f"{NETWORK}.json").read_text())
+    rows: dict[str, Any] = json.loads(store.read_text())["rows"] if options.resume and store.is_file() else {}
+    images, small = cifar10.load_test(options.data)
+    labels = small.astype("int64")
+    rows.setdefault("whole", {"top1": 100 * float((answers(onnx.load(path), images) == labels).mean())})
+    for name, asked in OURS.items():
+        for sparsity in options.only:
+            key = f"{name}:{sparsity:g}"
+            if key not in rows:
+                rows[key] = measure(path, sparsity, asked, images, labels)
+                print(key, rows[key], flush=True)
+                kept = {key: log[key] for key in ("recipe", "seconds", "parameters", "test_accuracy_bn", "history")}
+                write({store: f"{json.dumps({'training': kept, 'rows': rows}, indent=1)}\n".encode()})
+    write({options.page: page(rows, log).encode()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

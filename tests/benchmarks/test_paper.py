@@ -1,0 +1,24 @@
+"""The page of the paper's network."""
+
+from benchmarks.paper import OURS, SPARSITIES, page
+
+LOG = {
+    "recipe": {"epochs": 12, "bfloat16": True, "progressive": True},
+    "parameters": 11_173_962,
+    "seconds": 4800,
+    "test_accuracy_bn": 0.94,
+}
+
+
+def test_points_are_lost_from_the_whole_network_and_rows_that_wait_are_empty() -> None:
+    first, *_, last = OURS
+    rows = {"whole": {"top1": 94.0}}
+    rows |= {f"{last}:{s:g}": {"top1": 93.5, "seconds": 100 + i} for i, s in enumerate(SPARSITIES)}
+    lines = page(rows, LOG).splitlines()
+    assert "`--epochs 12 --bfloat16 --progressive` in 80" in " ".join(lines)
+    (line,) = (line for line in lines if line.startswith(f"| {last} |"))
+    assert line.count("93.50 (-0.50)") == len(SPARSITIES)
+    assert line.endswith("| 100 to 103 s, 2 cores |")
+    (empty,) = (line for line in lines if line.startswith(f"| {first} |"))
+    assert set(empty.removeprefix(f"| {first} |")) <= {"|", " "}
+    assert any("SpaceshipNet" in line and "91.53 (-3.19)" in line for line in lines)
