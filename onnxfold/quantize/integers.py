@@ -48,13 +48,14 @@ class Integers:
             return self
         others = tuple(i for i in range(values.ndim) if i != self.axis)
         lowest, highest = int(self.numbers.min()), int(self.numbers.max())
-        if self.zero is not None and self.zero.any():
+        is_signed = self.numbers.dtype.kind == "i"
+        if self.zero is not None and (self.zero.any() or not is_signed):
             low, high = np.minimum(values.min(axis=others), 0), np.maximum(values.max(axis=others), 0)
             scale = _no_zeros((high - low) / max(highest - lowest, 1))
             zero = np.rint(lowest - low / scale)
         else:
             highest = max(highest, -lowest, 1)
-            lowest, scale = -highest, _no_zeros(np.abs(values).max(axis=others) / highest)
+            lowest, scale = -highest * is_signed, _no_zeros(np.abs(values).max(axis=others) / highest)
             zero = np.zeros_like(scale)
         scale = scale.astype(self.scale.dtype)  # what is stored is what numbers are rounded by
         numbers = (np.rint(values / self._spread(scale)) + self._spread(zero)).clip(lowest, highest)
@@ -197,7 +198,7 @@ def _product(view: GraphView, node: NodeProto) -> Opened | None:
 
 def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: dict[str, list[str]]) -> list[NodeProto]:
     """Return the nodes of an integer product; products that read the same share what quantises it."""
-    x, weight, *bias = node.input
+    x, weight, *bias = filter(None, node.input)
     nodes, result = [], node.output[0]
     if x not in dynamic:
         dynamic[x] = [view.fresh_name(f"{x}_{end}") for end in ("quantized", "scale", "zero_point")]

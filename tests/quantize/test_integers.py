@@ -63,6 +63,14 @@ def test_numbers_are_held_within_a_step(seed: int, per_channel: bool, has_zeros:
     assert (np.abs(made.values - wanted) <= 1.01 * steps).all()
 
 
+def test_a_range_without_negative_numbers_gets_them() -> None:
+    old = Integers(np.array([0, 255], np.uint8), np.float32(0.1), np.uint8(0))
+    wanted = np.array([-1.0, 2.0, 0.5], np.float32)
+    assert np.abs(old.hold(wanted).values - wanted).max() <= 3 / 255
+    # Without a zero point there is no place for them.
+    np.testing.assert_allclose(Integers(old.numbers, old.scale).hold(wanted).values, [0, 2, 0.5], atol=0.01)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_opened_computes_nearly_the_same_and_closes_to_the_same_bytes(form: Form, tmp_path: Path) -> None:
     model = form(models.chain_conv(0), tmp_path)
