@@ -240,8 +240,7 @@ def _floats(view: GraphView, node: NodeProto) -> Array:
         shape = [1] * stored.ndim
         shape[attr_int(node, "axis", 1)] = -1
         scale, zero = scale.reshape(shape), zero.reshape(shape)
-    floats: Array = ((stored.astype(np.float64) - zero) * scale).astype(scale.dtype)
-    return floats
+    return ((stored.astype(np.float64) - zero) * scale).astype(scale.dtype)
 
 
 def _clipping_nodes(view: GraphView, node: NodeProto, name: str) -> list[NodeProto]:

@@ -183,5 +183,4 @@ class Tradeoff:
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
         """Return by how much more of the running cost is removed than the share asks for, of m choices of widths."""
         removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
-        lead: Matrix = removed[1] - self.share * np.minimum(removed[0], self.objective.up_to)
-        return lead
+        return removed[1] - self.share * np.minimum(removed[0], self.objective.up_to)

@@ -129,8 +129,7 @@ def compound_errors(errors: Matrix) -> Matrix:
         return errors
     consumers = max(float(errors[finite].max()), 1.0)
     part = np.where(finite, errors, 0.0) / consumers
-    losses: Matrix = np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
-    return losses
+    return np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
 
 
 def reconstruction_error(partition: ChannelPartition, moments: Sequence[ConsumerMoments]) -> float:

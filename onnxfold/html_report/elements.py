@@ -40,8 +40,7 @@ def breakable(name: str) -> Element:
 
 def serialise(root: Element) -> str:
     """Return an element as text; SVG stands in HTML as it is."""
-    text: str = ElementTree.tostring(root, encoding="unicode", method="html")
-    return text
+    return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
 def page(title: str, *body: Content, style: str = "", policy: str = "") -> str:

@@ -160,8 +160,7 @@ def _inputs(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> Array:
     if _keeps_pixels(scale):
         return pixels
     mean, std = (np.array(values) * (_BYTE / scale.largest) for values in (scale.mean, scale.std))
-    numbers: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
-    return numbers
+    return ((pixels - mean) / std).astype(np.float32)
 
 
 def _reason(error: Exception) -> str:

@@ -292,8 +292,7 @@ class TokenSource:
         random, rows = np.random.default_rng([seed, 2]), self.interface.vocabulary
         if tokenizer is None:
             return random.integers(0, rows, shape)
-        ids: Array = random.choice(rows, shape, p=tokenizer.prior(rows))
-        return ids
+        return random.choice(rows, shape, p=tokenizer.prior(rows))
 
     def _frame(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special ids around every sequence, where there is room for them."""

@@ -88,8 +88,7 @@ class Timing:
         return Timing(np.concatenate([self.seconds, other.seconds]))
 
     def _ratios(self, run: int) -> npt.NDArray[np.float64]:
-        ratios: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
-        return ratios
+        return self.seconds[:, run] / self.seconds[:, 0]
 
 
 def clock_for(threads: int) -> Clock:

@@ -79,8 +79,7 @@ class SecondMoments:
 
     def rows_of_covariance(self, rows: slice) -> Matrix:
         """Return some rows of it."""
-        part: Matrix = self._products[rows] / max(self.count, 1)
-        return part
+        return self._products[rows] / max(self.count, 1)
 
     def covariance_in_place(self) -> Matrix:
         """Return the covariance in the memory of the products: nothing can be added any more."""

@@ -51,8 +51,7 @@ class OrthogonalSteps:
         mean.lerp_(gradient, 1.0 - _KEPT_MEAN)
         square.mul_(_KEPT_SQUARE).addcmul_(gradient, gradient, value=1.0 - _KEPT_SQUARE)
         root = square.div(1.0 - _KEPT_SQUARE**self._done).sqrt().add_(_TINY)
-        direction: Tensor = mean / (1.0 - _KEPT_MEAN**self._done) / root
-        return direction
+        return mean / (1.0 - _KEPT_MEAN**self._done) / root
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:

@@ -97,8 +97,7 @@ def decode_samples(samples: Samples, decode: Matrix) -> Samples:
     """Return U x' for samples of x', shape (S, k): shape (S, n)."""
     used = decode != 0.0
     if (used.sum(axis=1) > 1).any():
-        product: Samples = samples @ decode.T.astype(samples.dtype)
-        return product
+        return samples @ decode.T.astype(samples.dtype)
     # Every channel stands for one at most: taken, not computed, so that merged duplicates leave nothing at all.
     copies: Samples = samples[:, used.argmax(axis=1)] * decode.sum(axis=1).astype(samples.dtype)
     return copies
@@ -112,8 +111,7 @@ def lower_gram(columns: Samples) -> Samples:
     """
     width = columns.shape[1]
     if width <= _BLOCK:
-        product: Samples = columns.T @ columns
-        return product
+        return columns.T @ columns
     gram = np.zeros((width, width), columns.dtype)
 
     def fill(start: int) -> None:

@@ -95,8 +95,7 @@ class RecurrenceRefit:
         missing[mapped.positions] -= columns @ seen[mapped.folded_positions]
         units = (mapped.positions, np.arange(len(mapped.positions)), None)
         rows = merge_weight(original, walk.plan, weight, original.weight(weight), {Axis(weight, 2): units})
-        result: Matrix = rows.astype(np.float64) @ missing
-        return result
+        return rows.astype(np.float64) @ missing
 
 
 @dataclass(frozen=True, eq=False)

@@ -167,8 +167,7 @@ def _nearest(op: Op, axis: _Axis, how: str) -> Array:
         "floor": np.floor, "round_prefer_ceil": lambda v: np.floor(v + 0.5),
         "ceil": np.ceil, "round_prefer_floor": lambda v: np.ceil(v - 0.5),
     }  # fmt: skip
-    positions: Array = np.clip(roundings[rounding](at), 0, axis.length - 1).astype(np.int64)
-    return positions
+    return np.clip(roundings[rounding](at), 0, axis.length - 1).astype(np.int64)
 
 
 def _interpolation(op: Op, axis: _Axis, mode: str, how: str) -> Array:

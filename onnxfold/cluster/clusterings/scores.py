@@ -112,8 +112,7 @@ def _places(moments: Sequence[ConsumerMoments]) -> list[Places]:
 
 def _standardised(scores: Matrix) -> Matrix:
     deviation = float(scores.std())
-    result: Matrix = (scores - scores.mean()) / deviation if deviation > 0.0 else np.zeros_like(scores)
-    return result
+    return (scores - scores.mean()) / deviation if deviation > 0.0 else np.zeros_like(scores)
 
 
 class ByComparedScore(Candidates):

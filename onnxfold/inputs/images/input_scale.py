@@ -43,8 +43,7 @@ class InputScale:
 
     def standard(self, values: Array) -> Array:
         """Return standardised numbers for inputs."""
-        numbers: Array = (values - self.centre) / self.spread
-        return numbers
+        return (values - self.centre) / self.spread
 
 
 def input_scale(view: GraphView, name: str) -> InputScale | None:

@@ -46,8 +46,7 @@ def log_softmax(scores: Array) -> Matrix:
     rest = scores.astype(np.float64)
     rest -= rest.max(axis=-1, keepdims=True)
     rest -= np.log(np.exp(rest).sum(axis=-1, keepdims=True))
-    logarithms: Matrix = rest
-    return logarithms
+    return rest
 
 
 def _rows(scores: Array) -> Array:

@@ -142,8 +142,7 @@ class LanguageModel:
 
     def _trial_ids(self) -> Array:
         shape = self.interface.fixed_batch or 2, self.interface.length(_TRIED)
-        ids: Array = np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
-        return ids
+        return np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
 
 
 def _key(name: str) -> tuple[str, ...]:
@@ -181,8 +180,7 @@ def variety(ids: Array) -> Array:
 def most_varied(ids: Array, count: int) -> Array:
     """Return so many sequences, those that repeat themselves most left out, in their order."""
     order = np.argsort(-np.round(variety(ids), 6), kind="stable")[:count]
-    kept: Array = ids[np.sort(order)]
-    return kept
+    return ids[np.sort(order)]
 
 
 #: Stage that the progress callback gets.
