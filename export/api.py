@@ -28,7 +28,8 @@ from onnxfold.export.parity import (
     user_batches,
 )
 from onnxfold.export.tflite.convert import Ports
-from onnxfold.files import Output, check_outputs, part_folder, replace_by
+from onnxfold.files import Output, check_outputs
+from onnxfold.files.atomic import part_folder, replace_by
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.files.model_files import claims_on
 from onnxfold.graph.files.save import to_model

@@ -22,7 +22,7 @@ from onnxfold.commands.inspect import inspect
 from onnxfold.commands.merge import merge
 from onnxfold.commands.sweep import sweep
 from onnxfold.errors import ConfigError, OnnxFoldError, OutputClosedError, OutputError
-from onnxfold.files import is_disk_full, reason
+from onnxfold.files import reason
 from onnxfold.machine.python import keep_folders_out
 from onnxfold.terminal import drop_output, log_to_terminal, prepare_streams, say, say_traceback, say_usage_error
 
@@ -42,6 +42,8 @@ for _command in (fold, merge, inspect, compare, export, bench, sweep, demo):
     cli.add_command(_command)
 
 
+#: Errors of a file that could not grow: the disk is full, or a limit is reached.
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Errors that say something of a file and where it lies, and nothing of the code that uses it.
 _OF_FILES = (errno.EACCES, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE,
              errno.ENOTDIR, errno.EPERM, errno.EROFS)  # fmt: skip
@@ -100,7 +102,7 @@ def _check_surroundings(arguments: Sequence[str]) -> None:
 
 def _describe(error: Exception) -> str:
     """Return an error that nothing below has explained: of the machine, of its files, or of this program."""
-    if isinstance(error, OSError) and is_disk_full(error):  # what users asked for is explained where it is written
+    if isinstance(error, OSError) and error.errno in _OF_DISKS:  # what users asked for is explained where it is written
         return f"cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}"
     if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_FILES:
         return f"'{os.fsdecode(error.filename)}' cannot be used: {reason(error)}"

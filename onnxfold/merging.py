@@ -23,7 +23,8 @@ from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine.memory import memory_limit
 from onnxfold.passes.join.structure import HEADS
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FidelityReport, MergeRecord, NetworkShare
+from onnxfold.report import FidelityReport
+from onnxfold.report.closeness import MergeRecord, NetworkShare
 
 #: Goals that say how far to fold, in place of a width.
 _GOALS = ("sparsity", "max_params", "max_macs", "max_ram", "max_flash", "device")

@@ -24,7 +24,7 @@ from onnxfold.folding.inputs.choose_inputs import choose_inputs
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.progress import silent
-from onnxfold.report import join_diagnostics
+from onnxfold.report.records import join_diagnostics
 
 #: Test images of small networks: an agreement of 90 % is then known to within 2 points.
 IMAGES = 1000

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from benchmarks.prediction.cells import Row
 from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit
-from onnxfold.report import Signs
+from onnxfold.report.closeness import Signs
 
 #: What coefficients are drawn towards zero by, so that few networks cannot move them far; not the constant.
 RIDGE = 0.1

@@ -14,8 +14,9 @@ from onnxfold.budget.objectives import NANOSECONDS, Budget, Budgets, Tradeoff, f
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
-from onnxfold.config import DEFAULT_OBJECTIVE, LIMITS, FoldConfig
+from onnxfold.config import LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count, parse_latency
+from onnxfold.config.values import DEFAULT_OBJECTIVE
 from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView

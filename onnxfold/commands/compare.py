@@ -9,7 +9,7 @@ from onnxfold.commands import shared
 from onnxfold.commands.shared import option
 from onnxfold.html_report.numbers import size_cells
 from onnxfold.progress import ProgressBar
-from onnxfold.report import THRESHOLDS, ComparisonReport, check_thresholds, failures_of
+from onnxfold.report.comparison import THRESHOLDS, ComparisonReport, check_thresholds, failures_of
 from onnxfold.terminal import Table, say, say_json, say_table
 
 

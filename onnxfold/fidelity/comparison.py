@@ -30,7 +30,8 @@ from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.passes.normalize.constants import InlineFunctions
 from onnxfold.progress import Progress, silent
-from onnxfold.report import ComparisonReport, FidelityReport
+from onnxfold.report import FidelityReport
+from onnxfold.report.comparison import ComparisonReport
 
 #: Most images that are read from a folder.
 _IMAGES = 512

@@ -24,7 +24,8 @@ from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_inte
 from onnxfold.inputs.tokens.language_model import LanguageModel, sequences_at_once, variety, write_greedily
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FidelityReport, PerplexityRecord
+from onnxfold.report import FidelityReport
+from onnxfold.report.closeness import PerplexityRecord
 
 #: Texts that each network writes greedily, tokens that it is shown of each, and tokens that it writes.
 TEXTS, SHOWN, WRITTEN = 20, 8, 128

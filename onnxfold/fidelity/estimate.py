@@ -12,18 +12,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 from onnxfold.fidelity.answers import AnswerKind
-from onnxfold.report import (
-    DAMAGED,
-    DESTROYED,
-    KEPT,
-    NOT_KNOWN,
-    AgreementEstimate,
-    Diagnostics,
-    Fidelity,
-    FidelityReport,
-    Signs,
-    Verdict,
-)
+from onnxfold.report import Fidelity, FidelityReport, Verdict
+from onnxfold.report.closeness import DAMAGED, DESTROYED, KEPT, NOT_KNOWN, AgreementEstimate, Signs
+from onnxfold.report.records import Diagnostics
 
 
 @dataclass(frozen=True)

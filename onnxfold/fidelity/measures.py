@@ -13,7 +13,8 @@ from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.report import Fidelity, FidelityReport, LabelFlips
+from onnxfold.report import Fidelity, FidelityReport
+from onnxfold.report.closeness import LabelFlips
 
 #: Numbers of vectors whose cosines are computed at a time.
 _NUMBERS = 1 << 20

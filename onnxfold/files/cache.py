@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from onnxfold._version import __version__
-from onnxfold.config import DEFAULT_CACHE, NO_CACHE
+from onnxfold.config import NO_CACHE
+from onnxfold.config.values import DEFAULT_CACHE
 from onnxfold.errors import ConfigError
 from onnxfold.files.contents import open_regular
 from onnxfold.files.parts import part_file

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from onnxfold.errors import ConfigError
-from onnxfold.files.targets import STDOUT, check_ending, check_new_folder, target_of
+from onnxfold.files.targets import STDOUT, check_new_folder, target_of
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def _is_written(output: Output) -> bool:
     if output.is_folder:
         check_new_folder(output.path)
         return True
-    if output.path == STDOUT and output.may_be_stdout:
+    if (output.path == STDOUT and output.may_be_stdout) or target_of(output.path).is_null:
         return False
-    if target_of(output.path).is_null:
-        return False
-    check_ending(output.path, output.endings, output.role)
+    if output.endings and output.path.suffix.lower() not in output.endings:
+        formats = f"{' or '.join(output.endings)}, the formats of this output"
+        raise ConfigError(f"{output.role} '{output.path}': the name must end in {formats}")
     return True
 
 

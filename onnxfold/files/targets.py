@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,17 +67,6 @@ def check_new_folder(path: Path) -> None:
         raise ModelSaveError(f"the folder '{path.parent}' does not exist: create it first")
     if not os.access(parent, os.W_OK):
         raise ModelSaveError(f"'{path}' cannot be written: permission denied")
-
-
-def check_ending(path: Path, endings: Sequence[str], role: str) -> None:
-    """Raise if a file's name would say another format than the one that is written."""
-    if endings and path.suffix.lower() not in endings:
-        raise ConfigError(f"{role} '{path}': the name must end in {' or '.join(endings)}, the formats of this output")
-
-
-def is_disk_full(error: OSError) -> bool:
-    """Whether a file could not grow: the disk is full, or a limit is reached."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def reason(error: OSError | ValueError) -> str:

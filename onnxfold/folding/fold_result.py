@@ -18,7 +18,8 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
-from onnxfold.report import FoldReport, MergeMap
+from onnxfold.report import FoldReport
+from onnxfold.report.records import MergeMap
 
 
 def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:

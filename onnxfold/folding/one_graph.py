@@ -39,7 +39,8 @@ from onnxfold.passes.merge.fold_channels import FoldChannels, LumpDuplicates
 from onnxfold.passes.merge.normalize_batch_norm import AbsorbNorms
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.progress import Progress, silent
-from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
+from onnxfold.report.fold_report import ONLY_DUPLICATES, GroupRecord
+from onnxfold.report.records import Diagnostics
 from onnxfold.statistics.observe import ConsumerMoments, Observation, Observing, Take, observe
 
 #: Groups up to this size are computed beside each other: a dozen matrices of each are in memory.

@@ -18,7 +18,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
-from onnxfold.report import Diagnostics, GroupRecord, PassRecord
+from onnxfold.report import PassRecord
+from onnxfold.report.fold_report import GroupRecord
+from onnxfold.report.records import Diagnostics
 
 
 @dataclass(frozen=True, eq=False)

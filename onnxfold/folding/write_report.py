@@ -24,7 +24,9 @@ from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
-from onnxfold.report import FoldReport, InputRecord, RefinementRecord, join_diagnostics
+from onnxfold.report import FoldReport, RefinementRecord
+from onnxfold.report.fold_report import InputRecord
+from onnxfold.report.records import join_diagnostics
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onnxfold.html_report.elements import Content, Element, element
 from onnxfold.html_report.numbers import decimal
-from onnxfold.report import CorrelationHistogram, ErrorCurve, VarianceRatio
+from onnxfold.report.records import CorrelationHistogram, ErrorCurve, VarianceRatio
 
 # Small charts are drawn on this canvas and scaled to their place; the frame is where the data lies.
 _WIDTH, _HEIGHT = 200.0, 140.0

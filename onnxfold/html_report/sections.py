@@ -10,7 +10,9 @@ from onnxfold.html_report import charts
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, element, grid, page, section, table
 from onnxfold.html_report.numbers import UNKNOWN, cost_cells, decimal, interval, percent, plural, whole
-from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord
+from onnxfold.report import FoldReport
+from onnxfold.report.fold_report import ONLY_DUPLICATES, GroupRecord
+from onnxfold.report.records import Diagnostics
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from onnxfold.errors import ConfigError, ModelLoadError
-from onnxfold.files import part_folder, reason
+from onnxfold.files import reason
+from onnxfold.files.atomic import part_folder
 from onnxfold.graph.files.model_files import external_files
 
 #: Bytes of a piece.

@@ -13,7 +13,7 @@ from benchmarks.prediction.cells import Row, Rows, subjects
 from benchmarks.prediction.page import render
 from benchmarks.prediction.regression import fit, has_estimate, is_on_samples, judged, rounded
 from onnxfold.fidelity.estimate import REGRESSION
-from onnxfold.report import Signs
+from onnxfold.report.closeness import Signs
 
 MEASURED = Path(__file__).parents[2] / "benchmarks" / "prediction.json"
 

@@ -24,7 +24,8 @@ from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit, sh
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
-from onnxfold.report import AgreementEstimate, FoldReport, Signs
+from onnxfold.report import FoldReport
+from onnxfold.report.closeness import AgreementEstimate, Signs
 from testing import models
 from testing.quick import quick_fold
 from tests.html_report.reports import rich

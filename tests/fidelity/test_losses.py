@@ -21,7 +21,8 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.progress import silent
-from onnxfold.report import Fidelity, FidelityReport, PerplexityRecord
+from onnxfold.report import Fidelity, FidelityReport
+from onnxfold.report.closeness import PerplexityRecord
 from testing.language_models import SPECIAL, WORDS, decoder, write_tokenizer
 from tests.command_line import onnxfold as run
 

@@ -14,8 +14,8 @@ import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError
 from onnxfold.fidelity.measures import FidelityMeter, fidelity
-from onnxfold.report import ComparisonReport, Fidelity
-from onnxfold.report.comparison import lower_bound, samples_needed
+from onnxfold.report import Fidelity
+from onnxfold.report.comparison import ComparisonReport, lower_bound, samples_needed
 from testing import models
 
 NAN, INF = float("nan"), float("inf")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.config import DEFAULT_CACHE, NO_CACHE
+from onnxfold.config import NO_CACHE
+from onnxfold.config.values import DEFAULT_CACHE
 from onnxfold.errors import ConfigError
 from onnxfold.files import cache as module
 from onnxfold.files.cache import Cache, key_of

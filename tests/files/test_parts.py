@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.files import new_folder, part_folder, replace_file
+from onnxfold.files import new_folder, replace_file
+from onnxfold.files.atomic import part_folder
 from onnxfold.files.parts import lock, part_directory, part_file
 
 DAY = 24 * 3600

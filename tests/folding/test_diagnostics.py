@@ -19,7 +19,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
-from onnxfold.report import CORRELATION_BINS, Diagnostics, VarianceRatio, join_diagnostics
+from onnxfold.report.records import CORRELATION_BINS, Diagnostics, VarianceRatio, join_diagnostics
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, depthwise_separable, mlp, random_input, residual, run
 from testing.quick import quick_fold

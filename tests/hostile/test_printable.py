@@ -23,7 +23,7 @@ from onnxfold.html_report import render_html
 from onnxfold.html_report.command_line import command_line
 from onnxfold.printable import escaped, printable, shortened
 from onnxfold.progress import ProgressBar
-from onnxfold.report import ComparisonReport
+from onnxfold.report.comparison import ComparisonReport
 from onnxfold.terminal import PrintableFormatter, Table, say_table
 from testing import models
 from tests.hostile.conftest import RAW, Command

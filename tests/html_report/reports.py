@@ -9,20 +9,16 @@ import numpy as np
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.report import (
     AccuracyRecord,
-    CorrelationHistogram,
-    Diagnostics,
-    ErrorCurve,
     Fidelity,
     FidelityReport,
     FoldReport,
-    GroupRecord,
-    InputRecord,
     LatencyRecord,
     ModelSize,
     PassRecord,
     Refusal,
-    VarianceRatio,
 )
+from onnxfold.report.fold_report import GroupRecord, InputRecord
+from onnxfold.report.records import CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 
 NASTY = "<script>alert('x')</script>&\"'><img src=x onerror=alert(1)>"
 SECTION_NAMES = (

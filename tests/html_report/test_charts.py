@@ -17,7 +17,7 @@ from onnxfold.html_report.charts import (
 )
 from onnxfold.html_report.elements import element, serialise
 from onnxfold.html_report.sections import correlations, error_curves
-from onnxfold.report import CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
+from onnxfold.report.records import CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 
 
 def _of(svg: Element, class_: str) -> list[Element]:

@@ -38,7 +38,7 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.progress import Progress, silent
-from onnxfold.report import DroppedBlock
+from onnxfold.report.records import DroppedBlock
 from onnxfold.statistics.activations import Activations, Batches
 
 

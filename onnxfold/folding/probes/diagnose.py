@@ -22,7 +22,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
-from onnxfold.report import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
+from onnxfold.report.records import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.moments import ChannelMoments, remove_mean
 from onnxfold.statistics.observe import DEAD

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from onnx import TensorProto
 
-from onnxfold.config import MOST_REMOVED
+from onnxfold.config.values import MOST_REMOVED
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.estimate import estimate_agreement, share_interval
@@ -21,7 +21,8 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.sample_kinds import DATA
-from onnxfold.report import AccuracyRecord, Diagnostics, Fidelity, FidelityReport
+from onnxfold.report import AccuracyRecord, Fidelity, FidelityReport
+from onnxfold.report.records import Diagnostics
 from onnxfold.statistics.activations import Batches
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
-from onnxfold.config import EXACT, FAITHFUL, MOST_REMOVED, FoldConfig
+from onnxfold.config import FoldConfig
+from onnxfold.config.values import EXACT, FAITHFUL, MOST_REMOVED
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
