@@ -13,16 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels.constraints import (
-    Streams,
-    equal_cells,
-    find_streams,
-    streams_of_groups,
-    with_bases,
-    with_norms,
-    with_rotations,
-    with_streams,
-)
+from onnxfold.channels import constraints
 from onnxfold.channels.context import CannotDeclareError, NodeContext, find_rule
 from onnxfold.channels.declarations import (
     Apart,
@@ -59,9 +50,9 @@ def find_groups(
 ) -> ChannelAnalysis:
     """Find the fold groups of a normalised graph."""
     declared = declare(view, ties, heads)
-    norm_streams = find_streams(view, declared) if streams else Streams()
+    norm_streams = constraints.find_streams(view, declared) if streams else constraints.Streams()
     while True:
-        declarations = _settle_repeats(view, with_streams(declared, norm_streams))
+        declarations = _settle_repeats(view, constraints.with_streams(declared, norm_streams))
         elements = Elements(view, declarations)
         groups, extra_blocks = _build_groups(view, elements, declarations)
         settled = settled_ties(groups, ties)
@@ -69,12 +60,12 @@ def find_groups(
             return find_groups(view, settled, streams=streams, heads=heads)
         if ties:
             groups = [replace(group, rules=replace(group.rules, tie=tie_of(group, ties))) for group in groups]
-        groups = with_rotations(view, groups, declarations)
-        held = streams_of_groups(norm_streams, groups)
+        groups = constraints.with_rotations(view, groups, declarations)
+        held = constraints.streams_of_groups(norm_streams, groups)
         if len(held.readers) == len(norm_streams.readers):
             break
         norm_streams = held
-    groups = with_norms(view, groups, norm_streams)
+    groups = constraints.with_norms(view, groups, norm_streams)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     counts = [d for d in declarations if isinstance(d, Count)]
     selects = [d for d in declarations if isinstance(d, Select)]
@@ -94,7 +85,7 @@ def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = 
             for axis in (Axis(name, i) for i in range(len(view.shape(name) or ()))):
                 reason = tied.get(axis, stays)
                 declarations += [Block(axis, reason, "", RefusalKind.INTERFACE)] if reason else []
-    return with_bases(view, declarations)
+    return constraints.with_bases(view, declarations)
 
 
 def declare_node(context: NodeContext) -> list[Declaration]:
@@ -239,16 +230,16 @@ def _build_groups(
             group = replace(group, allowed=Allowed.SELECT)
         axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if equal else {}
         numbered = (entry for axis in axes for entry in equal.get(axis, ()))
-        constraints = [constraint for _, constraint in sorted(numbered, key=lambda entry: entry[0])]
-        if constraints:
-            kept, blocks = equal_cells([_parts_of(group, elements, c) for c in constraints])
-            averaged = next((c for c in constraints if c.averaged), None)
+        declared = [constraint for _, constraint in sorted(numbered, key=lambda entry: entry[0])]
+        if declared:
+            kept, blocks = constraints.equal_cells([_parts_of(group, elements, c) for c in declared])
+            averaged = next((c for c in declared if c.averaged), None)
             if averaged is not None:
                 places = group.positions(averaged.axis)
                 if places is None or len(kept) * places.shape[1] < len(elements.units_on(averaged.axis)):
                     kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
-            why = averaged or constraints[0]
+            why = averaged or declared[0]
             blocked.add(np.delete(ordered, kept), Block(why.axis, reason, why.node))
             group = _subset(
                 group, kept, WidthRules(blocks if len(kept) and blocks.max() else None, averaged is not None)

@@ -9,16 +9,7 @@ from onnxfold.graph.nodes import captured_names, node_key, rewritten, with_input
 from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import Array, LazyTensor, is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.language.lookups import (
-    Projection,
-    has_known_type,
-    have_room,
-    head_counts,
-    is_part,
-    looks_rows_up,
-    packed_projection,
-    query_products,
-)
+from onnxfold.language import lookups
 from onnxfold.passes.base import Pass, PassResult
 
 #: A table has so many times more rows than columns: narrower ones save little, and cost a product per token.
@@ -47,23 +38,23 @@ class FactorTables(Pass):
         """Insert one product per table."""
         captured = {name for node in view.nodes for name in captured_names(node)}
         weights = sum(map(view.weight_size, view.float_weight_names()))
-        lookups = [
+        readers = [
             node
             for node in view.nodes
             if is_own_table(view, node, captured)
             and view.weight_size(node.input[0])
-            >= (LEAST_SHARE_OF_PART if is_part(view, node.input[0]) else _LEAST_SHARE) * weights
+            >= (LEAST_SHARE_OF_PART if lookups.is_part(view, node.input[0]) else _LEAST_SHARE) * weights
         ]
-        twins = _twins(view, {node.input[0] for node in lookups})
+        twins = _twins(view, {node.input[0] for node in readers})
         products: dict[str, NodeProto] = {}
-        for node in lookups:
+        for node in readers:
             table, rows = node.input[0], node.output[0]
             if table not in twins and is_written(view, table, self.only):
                 width, name = view.weights[table].shape[1], f"{node.name or rows}_whole"
                 products[rows] = identity_product(view, rows, table, width, name)
         view.rename_inputs({rows: product.output[0] for rows, product in products.items()})
-        lookups = [node for node in view.nodes if node_key(node) in products]
-        return PassResult(view.expand({node_key(node): [node, products[node_key(node)]] for node in lookups}))
+        readers = [node for node in view.nodes if node_key(node) in products]
+        return PassResult(view.expand({node_key(node): [node, products[node_key(node)]] for node in readers}))
 
 
 def is_written(view: GraphView, weight: str, only: frozenset[str] | None) -> bool:
@@ -85,7 +76,7 @@ def identity_product(view: GraphView, tensor: str, table: str, width: int, name:
 
 def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     """Whether a node looks up rows of a large table that is its own."""
-    if not looks_rows_up(view, node):
+    if not lookups.looks_rows_up(view, node):
         return False
     table, rows = node.input[0], node.output[0]
     shape = view.weights[table].shape
@@ -154,7 +145,7 @@ class SplitLookups(Pass):
         made: dict[str, list[NodeProto]] = {}
         parts: dict[str, str] = {}
         for node in view.nodes:
-            is_lookup = is_own_table(view, node, captured) and has_known_type(view, node.input[1])
+            is_lookup = is_own_table(view, node, captured) and lookups.has_known_type(view, node.input[1])
             if is_lookup and self._fits(view, node.input[0], weights):
                 made[node_key(node)], rare = self._split(view, node)
                 parts[rare] = node.input[0]
@@ -221,10 +212,10 @@ class FactorQueries(Pass):
         """Insert one product per projection; none where their bases would take too much memory."""
         projections = [
             node
-            for node in query_products(view)
+            for node in lookups.query_products(view)
             if _may_be_narrower(view, node) and is_written(view, node.input[1], self.only)
         ]
-        if not projections or not have_room(view):
+        if not projections or not lookups.have_room(view):
             return PassResult(modified=False)
         return PassResult(view.expand({node_key(node): _factor(view, node) for node in projections}))
 
@@ -261,9 +252,9 @@ class SplitProjections(Pass):
         """Split the projection of every such node."""
         made: dict[str, list[NodeProto]] = {}
         parts: dict[str, str] = {}
-        if view.opset() >= _SIZED and have_room(view):
+        if view.opset() >= _SIZED and lookups.have_room(view):
             for node in view.nodes:
-                projection = packed_projection(view, node)
+                projection = lookups.packed_projection(view, node)
                 if projection is not None and is_written(view, projection.weight, self.only):
                     made |= {node_key(old): [] for old in projection.nodes}
                     made[node_key(node)], others = _split(view, projection, node)
@@ -273,12 +264,12 @@ class SplitProjections(Pass):
         return PassResult(bool(made), parts)
 
 
-def _split(view: GraphView, packed: Projection, node: NodeProto) -> tuple[list[NodeProto], list[str]]:
+def _split(view: GraphView, packed: lookups.Projection, node: NodeProto) -> tuple[list[NodeProto], list[str]]:
     """Return the nodes in place of a projection and the attention that reads it, and the weights of keys and values.
 
     Queries keep the names of the projection.
     """
-    queries, keys = head_counts(node)
+    queries, keys = lookups.head_counts(node)
     columns = view.weights[packed.weight].shape[1]
     own = columns // (queries + 2 * keys) * queries
     others, weights = _others(view, packed, own)
@@ -291,7 +282,7 @@ def _split(view: GraphView, packed: Projection, node: NodeProto) -> tuple[list[N
     return [*packed.nodes, *others, split, attention], weights
 
 
-def _others(view: GraphView, packed: Projection, start: int) -> tuple[list[NodeProto], list[str]]:
+def _others(view: GraphView, packed: lookups.Projection, start: int) -> tuple[list[NodeProto], list[str]]:
     """Return nodes that write the columns of a projection from one on, and their weights."""
     made: list[NodeProto] = []
     weights: list[str] = []

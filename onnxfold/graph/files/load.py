@@ -22,14 +22,7 @@ from onnxfold.errors import (
     OptionTypeError,
     UnsupportedModelError,
 )
-from onnxfold.graph.files.well_formed import (
-    WiringError,
-    model_problem,
-    node_label,
-    payload_fits,
-    require_inlinable,
-    sort_nodes,
-)
+from onnxfold.graph.files import well_formed
 from onnxfold.graph.nodes import all_nodes
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView
@@ -153,7 +146,7 @@ def _check(proto: ModelProto, label: str) -> None:
         raise UnsupportedModelError(
             f"{label} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
         )
-    problem = model_problem(proto, version or newest)
+    problem = well_formed.model_problem(proto, version or newest)
     if problem:
         raise ModelLoadError(f"{label} is broken: {problem}")
 
@@ -169,14 +162,14 @@ def _to_view(proto: ModelProto, base_dir: Path | None, label: str) -> GraphView:
         weight = LazyTensor(tensor, base_dir, stamps.get(next(locations([tensor]), "")))
         if tensor.name in weights:
             raise ModelLoadError(f"{label} is broken: it has two initializers called '{tensor.name}'")
-        if not payload_fits(weight):
+        if not well_formed.payload_fits(weight):
             raise ModelLoadError(f"{label} is broken: initializer '{tensor.name}' does not match its shape")
         weights[tensor.name] = weight
     try:
-        unsorted = sort_nodes(skeleton, weights)
-    except WiringError as error:
+        unsorted = well_formed.sort_nodes(skeleton, weights)
+    except well_formed.WiringError as error:
         raise ModelLoadError(f"{label} is broken: {error}") from None
-    require_inlinable(skeleton)  # shape inference follows every call, too
+    well_formed.require_inlinable(skeleton)  # shape inference follows every call, too
     _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, label)
     view = GraphView(skeleton, weights)
     if unsorted:
@@ -190,8 +183,10 @@ def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, labe
         for attr in node.attribute:
             inner = (tensor for graph in (attr.g, *attr.graphs) for tensor in graph.initializer)
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors, *inner):
-                if not payload_fits(LazyTensor(tensor, base_dir)):
-                    raise ModelLoadError(f"{label} is broken: a tensor of {node_label(node)} does not match its shape")
+                if not well_formed.payload_fits(LazyTensor(tensor, base_dir)):
+                    raise ModelLoadError(
+                        f"{label} is broken: a tensor of {well_formed.node_label(node)} does not match its shape"
+                    )
                 if tensor.data_location == TensorProto.EXTERNAL:
                     tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
 
