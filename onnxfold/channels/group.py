@@ -189,11 +189,6 @@ class ChannelAnalysis:
     selects: list[Select] = field(default_factory=list)
 
 
-def settled_ties(groups: Sequence[FoldGroup], ties: Sequence[Tie]) -> list[Tie]:
-    """Return the ties; one with an axis that must stay gets that as its reason."""
-    return [tie if tie.reason or len(tie.axes) < 2 else _settle_tie(groups, tie) for tie in ties]
-
-
 def tie_of(group: FoldGroup, ties: Sequence[Tie]) -> int | None:
     """Return the number of the tie that a group is held by; None for most groups."""
     for number, tie in enumerate(ties):
@@ -202,7 +197,10 @@ def tie_of(group: FoldGroup, ties: Sequence[Tie]) -> int | None:
     return None
 
 
-def _settle_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
+def settled_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
+    """Return a tie; one with an axis that must stay gets that as its reason."""
+    if tie.reason or len(tie.axes) < 2:
+        return tie
     holders = {axis: [group for group in groups if axis in group.tensors] for axis in tie.axes}
     first = next((holding[0] for holding in holders.values() if holding), None)
     for axis, holding in holders.items():

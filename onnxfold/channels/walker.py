@@ -31,7 +31,7 @@ from onnxfold.channels.declarations import (
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
-from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, settled_ties, tie_of
+from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, settled_tie, tie_of
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, subgraphs
 from onnxfold.graph.view import GraphView
@@ -55,7 +55,7 @@ def find_groups(
         declarations = _settle_repeats(view, constraints.with_streams(declared, norm_streams))
         elements = Elements(view, declarations)
         groups, extra_blocks = _build_groups(view, elements, declarations)
-        settled = settled_ties(groups, ties)
+        settled = [settled_tie(groups, tie) for tie in ties]
         if settled != list(ties):
             return find_groups(view, settled, streams=streams, heads=heads)
         if ties:

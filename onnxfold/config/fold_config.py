@@ -57,7 +57,7 @@ class FoldConfig:
         help="Channel ratio of the groups that have a node that matches a glob, in [0, 1); 0 keeps them.",
         more="These groups take no part in the allocation.", check=checks.ratios, kind=Kind.SHARES, flag="ratio",
         in_merge=True, recorded=ALWAYS,
-    )] = field(default_factory=values.no_entries)
+    )] = field(default_factory=lambda: values.NOTHING)
     min_fidelity: Annotated[float | None, _Goal(
         help="Lowest agreement with the original to keep on held-out inputs, in (0, 1); sets the sparsity.",
         more="Of models without class scores: one minus the relative error.", first=True, kind=Kind.NUMBER,
@@ -206,7 +206,7 @@ class FoldConfig:
     input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(
         help="Sizes of free input dimensions.", check=checks.shapes, kind=Kind.SHAPES, metavar="NAME:D,D,...",
         in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
-    )] = field(default_factory=values.no_entries)
+    )] = field(default_factory=lambda: values.NOTHING)
     tokenizer: Annotated[str | Path | None, _Language(
         help="Tokenizer of a language model.", default="tokenizer.json beside it", check=checks.path_text,
         kind=Kind.PATH, metavar="FILE.json", in_sweep=SHARED, reads="", role="the tokenizer",

@@ -23,8 +23,3 @@ INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
 #: The default of mappings.
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-def no_entries() -> Mapping[str, Any]:
-    """Return the default of mappings."""
-    return NOTHING

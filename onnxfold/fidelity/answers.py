@@ -77,7 +77,8 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     detects = not tokens and _detects(view, ends, samples)
     kinds = {}
     for end in ends:
-        rank, is_vector = len(end.shape), _is_vector(end.shape)
+        rank = len(end.shape)
+        is_vector = rank <= 2 or sum(d != 1 for d in end.shape[1:]) <= 1  # or one number, per sample
         if detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
             kinds[end.name] = AnswerKind.DETECTIONS
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
@@ -180,11 +181,6 @@ def _is_normalised(view: GraphView, node: NodeProto | None) -> bool:
             return True
         tensor = made.input[0]
     return False
-
-
-def _is_vector(shape: Sequence[int]) -> bool:
-    """Whether an output is one vector, or one number, per sample."""
-    return len(shape) <= 2 or sum(d != 1 for d in shape[1:]) <= 1
 
 
 def _channels(shape: Sequence[int | None]) -> int | None:

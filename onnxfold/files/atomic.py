@@ -87,13 +87,8 @@ def made_folder(path: Path) -> Iterator[None]:
 def part_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path` for drafts of it; :func:`replace_by` moves one into place."""
     target = target_of(path)
-    with explain_errors(path):
-        if target.is_null:
-            with TemporaryDirectory() as folder:
-                yield Path(folder)
-        else:
-            with part_directory(target.real.parent) as drafts:
-                yield drafts
+    with explain_errors(path), TemporaryDirectory() if target.is_null else part_directory(target.real.parent) as folder:
+        yield Path(folder)
 
 
 def replace_by(path: Path, draft: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from onnxfold.files import Entry
 from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
-from onnxfold.inputs.tokens.cache_heads import Heads, changes_of
+from onnxfold.inputs.tokens.cache_heads import Heads
 from onnxfold.inputs.tokens.tokenizer import NAME, pair_of
 
 #: Whole groups of heads go: every head of keys and values with all query heads that read it. So their ratio stays, and
@@ -71,13 +72,12 @@ def with_changes(
     folder: ModelFolder | None, before: Heads, after: Heads, layers: tuple[int, list[int]] | None
 ) -> tuple[ModelFolder | None, tuple[str, ...]]:
     """Return the folder, if there is one, with its configurations, and notes on what changed."""
-    notes = changes_of(before, after)
+    counts = Counter((after.get(name), heads) for name, heads in before.items() if after.get(name) != heads)
+    notes = tuple(f"heads in {count} caches: {new} in place of {old}" for (new, old), count in counts.items())
     if folder is None:
         return None, notes
     folder, head_notes = with_heads(folder, before, after)
-    if layers is None:
-        return folder, (*notes, *head_notes)
-    folder, layer_notes = with_layers(folder, *layers)
+    folder, layer_notes = (folder, ()) if layers is None else with_layers(folder, *layers)
     return folder, (*notes, *head_notes, *layer_notes)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, captured_names
 from onnxfold.graph.patterns import multiplies_weight, only_reader
@@ -46,11 +46,6 @@ def looks_up(view: GraphView, node: NodeProto, along: int) -> bool:
 def looks_rows_up(view: GraphView, node: NodeProto) -> bool:
     """Whether a node looks rows of a weight of two axes up."""
     return looks_up(view, node, 0)
-
-
-def has_known_type(view: GraphView, index: str) -> bool:
-    """Whether it is known which integers a lookup reads: constants of this type may be added to them."""
-    return view.elem_type(index) in (TensorProto.INT32, TensorProto.INT64)
 
 
 def rows_of_ids(view: GraphView, index: str, count: int) -> Array:

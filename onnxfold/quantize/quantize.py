@@ -278,7 +278,9 @@ def quantize_int8(
     stored = sum(made.weight_size(name) for name in nodes.dequantized_tensors(made.nodes) if made.is_weight(name))
     left = count_parameters(made) - stored
     if left > _NOTED * (stored + left):
-        notes += (f"{left:,} of {stored + left:,} weights stay in float32: {_readers_of_floats(made)}",)
+        kinds = {node.op_type for name in made.float_weight_names() for node in made.consumers(name)}
+        readers = ", ".join(sorted(kinds - {"QuantizeLinear", "DequantizeLinear"})) or "bodies"
+        notes += (f"{left:,} of {stored + left:,} weights stay in float32: those of {readers}",)
     return Quantized(made, stored, left, notes)
 
 
@@ -323,10 +325,3 @@ def _convert_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
             f"dtype='int8' needs operator set {OPSET}, and onnx cannot convert the model from {version}: {text}"
         ) from None
     return converted, (f"the operator set was converted from {version} to {OPSET}, which int8 needs",)
-
-
-def _readers_of_floats(view: GraphView) -> str:
-    """Return the operators whose weights are not quantised, in words."""
-    kinds = {node.op_type for name in view.float_weight_names() for node in view.consumers(name)}
-    kinds -= {"QuantizeLinear", "DequantizeLinear"}
-    return f"those of {', '.join(sorted(kinds)) or 'bodies'}"

@@ -231,6 +231,8 @@ class FoldReport(FoldRun):
     def __str__(self) -> str:
         macs, left = self.before.macs, self.after.macs
         removed = f" ({1 - left / macs:.1%} removed)" if macs and left is not None else ""
+        merged = "" if self.merged is None else self.merged.beside_one
+        parts = (self.estimate_line, self.latency, merged, self.refinement, self.quantization, self.warning)
         lines = [
             *([] if self.verdict is None else [str(self.verdict)]),
             f"{self.method}, {self.allocation} allocation, {self.requested}",
@@ -238,11 +240,6 @@ class FoldReport(FoldRun):
             *([] if None in (macs, left) else [f"{self.before.macs_title} {macs:,} -> {left:,}{removed}"]),
             f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
             f"{len(self.refusals)} weight axes left alone",
-            *([self.estimate_line] if self.estimate_line else []),
-            *([] if self.latency is None else [str(self.latency)]),
-            *([self.merged.beside_one] if self.merged is not None and self.merged.latency is not None else []),
-            *([] if self.refinement is None else [str(self.refinement)]),
-            *([] if self.quantization is None else [str(self.quantization)]),
-            *([self.warning] if self.warning else []),
+            *(str(part) for part in parts if part),
         ]
         return "\n".join(lines + self.notes)

@@ -149,12 +149,6 @@ def connect_in_time(address: str, **how: Any) -> "Client":
     return made.result()
 
 
-def describe_cluster(client: "Client") -> str:
-    """Return the cluster in words, with the address of its dashboard."""
-    workers = len(client.scheduler_info(n_workers=-1)["workers"])
-    return f"{workers} {'worker' if workers == 1 else 'workers'}; dashboard: {client.dashboard_link}"
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Let dask.distributed say nothing: what matters is in the rows and in the progress."""

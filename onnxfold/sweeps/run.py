@@ -69,7 +69,9 @@ def run_sweep(
         tell(f"{NOTED} of {len(jobs)} jobs, {len(jobs) - len(missing)} of them finished before", 0, 0)
         if missing:
             with place.opened(len(missing)) as client:
-                tell(f"{NOTED} on {cluster.describe_cluster(client)}", 0, 0)
+                workers = len(client.scheduler_info(n_workers=-1)["workers"])
+                count = "1 worker" if workers == 1 else f"{workers} workers"
+                tell(f"{NOTED} on {count}; dashboard: {client.dashboard_link}", 0, 0)
                 if not client.scheduler.address.startswith(cluster.ENCRYPTED):
                     tell(f"{NOTED} trusts its network: {cluster.UNPROTECTED}", 0, 0)
                 run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.nodes import captured_names, node_key, rewritten, with_input
 from onnxfold.graph.patterns import multiplies_weight
@@ -145,7 +145,9 @@ class SplitLookups(Pass):
         made: dict[str, list[NodeProto]] = {}
         parts: dict[str, str] = {}
         for node in view.nodes:
-            is_lookup = is_own_table(view, node, captured) and lookups.has_known_type(view, node.input[1])
+            is_own = is_own_table(view, node, captured)
+            # Constants of their type are added to what is looked up.
+            is_lookup = is_own and view.elem_type(node.input[1]) in (TensorProto.INT32, TensorProto.INT64)
             if is_lookup and self._fits(view, node.input[0], weights):
                 made[node_key(node)], rare = self._split(view, node)
                 parts[rare] = node.input[0]

@@ -291,12 +291,8 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
 
 def affordable_samples(view: GraphView, most_bytes: int) -> int:
     """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
-    largest = 1
-    for node in view.nodes:
-        for output in node.output:
-            shape = view.shape(output)
-            if shape:
-                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
+    shapes = (view.shape(output) for node in view.nodes for output in node.output)
+    largest = max((prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes if shape), default=1)
     return most_bytes // (3 * 4 * largest)
 
 

@@ -4,7 +4,6 @@ A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -52,12 +51,6 @@ def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
 def allowed_ties(*, allowed: bool, per_layer: bool) -> Callable[[GraphView], Sequence[Tie]]:
     """Return a function from a normalised graph to the axes of its inputs and outputs that may change."""
     return partial(cache_ties, per_layer=per_layer) if allowed else lambda view: ()
-
-
-def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
-    """Return notes on caches that lost heads."""
-    counts = Counter((after.get(name), heads) for name, heads in before.items() if after.get(name) != heads)
-    return tuple(f"heads in {count} caches: {new} in place of {old}" for (new, old), count in counts.items())
 
 
 def cache_outputs(outputs: Iterable[str]) -> tuple[str, ...]:
