@@ -17,11 +17,11 @@ from onnxfold.errors import ConfigError
 _MOST = 1_000_000
 _Goal = partial(Option, group=option.GOAL)
 _Limit = partial(_Goal, check=checks.limit, in_merge=True, in_sweep=LISTED)
-_Method = partial(Option, group=option.METHOD)
-_Inputs = partial(Option, group=option.INPUTS)
+_Method = partial(Option, group=option.METHOD, in_merge=True, in_sweep=SHARED)
+_Inputs = partial(Option, group=option.INPUTS, in_merge=True, in_sweep=SHARED)
 _Language = partial(Option, group=option.LANGUAGE)
-_Output = partial(Option, group=option.OUTPUT)
-_Machine = partial(Option, group=option.MACHINE)
+_Output = partial(Option, group=option.OUTPUT, in_merge=True)
+_Machine = partial(Option, group=option.MACHINE, in_merge=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,96 +116,85 @@ class FoldConfig:
     method: Annotated[str, _Method(
         help="Clustering, repair and inputs by name: 'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', "
         "'prune-l1', 'prune-l2', 'wanda-sp', 'flap', 'ifm', 'slicegpt', 'shortgpt'.",
-        more="'slicegpt' rotates residual streams, 'shortgpt' drops residual blocks.",
-        check=checks.text, metavar="NAME", words="onnxfold.folding.methods:METHODS", in_merge=True, in_sweep=LISTED,
-        recorded=ALWAYS,
+        more="'slicegpt' rotates residual streams, 'shortgpt' drops residual blocks.", check=checks.text,
+        metavar="NAME", words="onnxfold.folding.methods:METHODS", in_sweep=LISTED, recorded=ALWAYS,
     )] = "fold-ls"
     cluster: Annotated[str | None, _Method(
         help="Replace the method's clustering: 'elimination', 'kmeans', 'kmeans-heads', 'ward', 'complete', 'average', "
         "'single', 'spectral', 'greedy', 'ifm', 'top-l1', 'top-l2', 'rotation', 'streams', 'wanda', 'flap'.",
-        more="Merges have 'matching', 'zip' and 'by-place', too, which know the networks.",
-        check=checks.text, metavar="NAME", words="onnxfold.cluster.partitioners:PARTITIONERS", in_merge=True,
-        in_sweep=SHARED, recorded=ALWAYS,
+        more="Merges have 'matching', 'zip' and 'by-place', too, which know the networks.", check=checks.text,
+        metavar="NAME", words="onnxfold.cluster.partitioners:PARTITIONERS", recorded=ALWAYS,
     )] = None
     repair: Annotated[str | None, _Method(
         help="Replace the method's repair: 'none', 'approximate', 'independent', 'recalibrate', 'least-squares', "
-        "'bias'.",
-        check=checks.text, metavar="NAME", words="onnxfold.folding.methods:REPAIRS", in_merge=True, in_sweep=SHARED,
-        recorded=ALWAYS,
+        "'bias'.", check=checks.text, metavar="NAME", words="onnxfold.folding.methods:REPAIRS", recorded=ALWAYS,
     )] = None
     allocation: Annotated[str, _Method(
         help="Allocation of widths: 'global', for those that lose least, or 'uniform'.",
         check=partial(checks.choice, known=values.ALLOCATIONS), words="onnxfold.config.values:ALLOCATIONS",
-        in_sweep=SHARED, recorded=ALWAYS,
+        recorded=ALWAYS, in_merge=False,
     )] = "global"
     objective: Annotated[str, _Method(
         help="Cost that accuracy is traded against by global allocation: 'balanced', 'weights', 'macs' or 'latency'.",
-        check=checks.text, metavar="NAME", words="onnxfold.budget.objectives:OBJECTIVES", in_merge=True,
-        in_sweep=SHARED, recorded=ALWAYS,
+        check=checks.text, metavar="NAME", words="onnxfold.budget.objectives:OBJECTIVES", recorded=ALWAYS,
     )] = values.DEFAULT_OBJECTIVE
     round_to: Annotated[int | str, _Method(
         help="Make widths multiples of this number; 'auto': of numbers that a runtime computes fast, if no memory is "
-        "limited.",
-        check=partial(checks.step, most=_MOST), kind=Kind.STEP, in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
+        "limited.", check=partial(checks.step, most=_MOST), kind=Kind.STEP, recorded=ALWAYS,
     )] = values.DEFAULT_ROUND_TO
     keep: Annotated[Sequence[str], _Method(
         help="Keep all channels of groups with a node that matches this glob.", check=checks.texts, kind=Kind.TEXTS,
-        metavar="GLOB", in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
+        metavar="GLOB", recorded=ALWAYS,
     )] = ()
     refine: Annotated[str, _Method(
         help="After the fold, train 'all' weights, or scales and biases of 'norms', to answer as the original does on "
         "the inputs of the fold; needs torch.",
         more="They are kept only if answers on held-out inputs come closer. On the command line, alone it is 'all'.",
         check=partial(checks.choice, known=values.REFINEMENTS), metavar="[none|all|norms]",
-        words="onnxfold.config.values:REFINEMENTS", alone="all", in_merge=True, in_sweep=LISTED,
+        words="onnxfold.config.values:REFINEMENTS", alone="all", in_sweep=LISTED,
     )] = values.NO_REFINEMENT
     refine_steps: Annotated[int | None, _Method(
         help="Number of steps of `refine`.", default="by their cost", check=partial(checks.whole, least=1, most=_MOST),
-        kind=Kind.INTEGER, metavar="N", in_merge=True, in_sweep=SHARED,
+        kind=Kind.INTEGER, metavar="N",
     )] = None
     inputs: Annotated[str, _Inputs(
         help="Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or an .npz file.",
-        check=checks.path_text, metavar="KIND", words="onnxfold.config.values:INPUTS", in_merge=True, in_sweep=SHARED,
-        recorded=ALWAYS, reads=".npz",
+        check=checks.path_text, metavar="KIND", words="onnxfold.config.values:INPUTS", recorded=ALWAYS, reads=".npz",
     )] = "auto"
     calibration: Annotated[str | Path | Mapping[str, NDArray[Any]] | None, _Inputs(
         help="Run the network on these unlabeled samples instead: an .npz file by input name; a folder of JPEG and PNG "
         "files, with `mean` and `std`; or a text for a language model.",
         more="In Python also arrays by input name, samples along axis 0. Images need the extra ``images``, texts the "
-        "extra ``text``; 'fold-ls' runs a language model on what it writes itself, too.",
-        check=checks.samples, kind=Kind.PATH, metavar="FILE.npz|FILE.txt|DIR", first=True, in_merge=True,
-        in_sweep=SHARED, recorded=ALWAYS, reads="", role="calibration",
+        "extra ``text``; 'fold-ls' runs a language model on what it writes itself, too.", check=checks.samples,
+        kind=Kind.PATH, metavar="FILE.npz|FILE.txt|DIR", first=True, recorded=ALWAYS, reads="", role="calibration",
     )] = None
     samples: Annotated[int | None, _Inputs(
         help="Number of generated samples, or of images of a folder.", default="by their cost, at most 512",
-        check=partial(checks.whole, least=1, most=_MOST), kind=Kind.INTEGER, in_merge=True, in_sweep=SHARED,
-        recorded=ALWAYS,
+        check=partial(checks.whole, least=1, most=_MOST), kind=Kind.INTEGER, recorded=ALWAYS,
     )] = None
     input_seconds: Annotated[float | None, _Inputs(
         help="Time limit of generating samples, in seconds.", default="a counted cost, and no clock",
         more="An inversion that takes longer is stopped; its result depends on the machine's speed then, and a note "
-        "says so.",
-        check=partial(checks.bounded_number, most=1e7), kind=Kind.NUMBER, metavar="N", in_merge=True, in_sweep=SHARED,
+        "says so.", check=partial(checks.bounded_number, most=1e7), kind=Kind.NUMBER, metavar="N",
     )] = None
     input_steps: Annotated[Sequence[int], _Inputs(
         help="Repeat an inversion with these steps per batch, which its report holds.",
-        check=partial(checks.wholes, least=1, most=_MOST), kind=Kind.INTEGERS, metavar="N[,N...]", in_merge=True,
+        check=partial(checks.wholes, least=1, most=_MOST), kind=Kind.INTEGERS, metavar="N[,N...]", in_sweep="",
     )] = ()
     mean: Annotated[float | Sequence[float] | None, _Inputs(
         help="Mean of the pixels of a folder, one or one per channel: up to 1 for pixels of 0..1, larger for 0..255.",
-        kind=Kind.NUMBERS, metavar="M[,M...]", in_merge=True, in_sweep=SHARED,
+        kind=Kind.NUMBERS, metavar="M[,M...]",
     )] = None
     std: Annotated[float | Sequence[float] | None, _Inputs(
-        help="Their standard deviation, in these units.", kind=Kind.NUMBERS,
-        metavar="S[,S...]", in_merge=True, in_sweep=SHARED,
+        help="Their standard deviation, in these units.", kind=Kind.NUMBERS, metavar="S[,S...]",
     )] = None
     channels: Annotated[str, _Inputs(
-        help="Order of channels that the model takes: 'rgb', or 'bgr' as OpenCV reads images.",
-        metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True, in_sweep=SHARED,
+        help="Order of channels that the model takes: 'rgb', or 'bgr' as OpenCV reads images.", metavar="[rgb|bgr]",
+        words="onnxfold.config.pixels:CHANNELS",
     )] = pixels.RGB
     input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(
         help="Sizes of free input dimensions.", check=checks.shapes, kind=Kind.SHAPES, metavar="NAME:D,D,...",
-        in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
+        recorded=ALWAYS,
     )] = field(default_factory=lambda: values.NOTHING)
     tokenizer: Annotated[str | Path | None, _Language(
         help="Tokenizer of a language model.", default="tokenizer.json beside it", check=checks.path_text,
@@ -231,41 +220,38 @@ class FoldConfig:
         help="Types of the result: 'keep', the model's own, or 'int8'; `sparsity` 0 then only quantises.",
         more="int8 weights and uint8 activations, as QDQ ONNX that is calibrated on the inputs of the fold; where the "
         "model reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and every "
-        "limit is about the model before it is quantised.",
-        check=partial(checks.choice, known=values.DTYPES), metavar="TYPE", words="onnxfold.config.values:DTYPES",
-        in_merge=True, in_sweep=SHARED,
+        "limit is about the model before it is quantised.", check=partial(checks.choice, known=values.DTYPES),
+        metavar="TYPE", words="onnxfold.config.values:DTYPES", in_sweep=SHARED,
     )] = values.KEEP
     seed: Annotated[int, _Output(
-        help="Seed of all random numbers.",
-        more="The same input, options and seed give the same bytes on one machine.", kind=Kind.INTEGER,
-        check=partial(checks.whole, least=0, most=checks.LARGEST_SEED), in_merge=True, recorded=ALWAYS,
+        help="Seed of all random numbers.", more="The same input, options and seed give the same bytes on one machine.",
+        kind=Kind.INTEGER, check=partial(checks.whole, least=0, most=checks.LARGEST_SEED), recorded=ALWAYS,
     )] = 0
     verify: Annotated[bool, _Output(
         help="Run original and result in onnxruntime before anything is written, and measure fidelity and latency.",
-        check=checks.flag, kind=Kind.FLAG, in_command=False, in_merge=True, recorded=NEVER,
+        check=checks.flag, kind=Kind.FLAG, in_command=False, recorded=NEVER,
     )] = True
     save_as_external_data: Annotated[bool, _Output(
         help="Write the weights to a file beside the model, OUT.onnx.data.", check=checks.flag, kind=Kind.FLAG,
-        in_merge=True,
     )] = False
     threads: Annotated[int, _Machine(
         help="Threads of onnxruntime wherever latency is measured.",
-        check=partial(checks.whole, least=1, most=checks.MOST_THREADS), kind=Kind.INTEGER, metavar="N", in_merge=True,
+        check=partial(checks.whole, least=1, most=checks.MOST_THREADS), kind=Kind.INTEGER, metavar="N",
     )] = 1
     torch_device: Annotated[str, _Machine(
         help="Where `refine` computes: 'cpu', 'cuda', or 'auto': on CUDA where torch has a device.",
         check=partial(checks.choice, known=values.TORCH_DEVICES), metavar="[auto|cpu|cuda]",
-        words="onnxfold.config.values:TORCH_DEVICES", in_merge=True, in_sweep=SHARED,
+        words="onnxfold.config.values:TORCH_DEVICES", in_sweep=SHARED,
     )] = "auto"
     max_memory: Annotated[int | str | None, _Machine(
         help="Memory limit, e.g. 2G.", default="3/4 of the machine's or container's", check=checks.memory,
-        metavar="BYTES", in_merge=True, in_sweep=SHARED,
+        metavar="BYTES", in_sweep=SHARED,
         more="Generated inputs are made fewer to keep it; a step that cannot be made smaller is refused.",
     )] = None
     cache: Annotated[str | PathLike[str] | None, _Machine(
         help="Keep generated inputs in this folder for further folds of the model; 'none' keeps nothing.",
-        default="in the user's cache folder", more="It changes no result.", check=checks.cache,
-        metavar="DIR", in_merge=True, recorded=NEVER,
+        default="in the user's cache folder", more="It changes no result.", check=checks.cache, metavar="DIR",
+        recorded=NEVER,
     )] = values.DEFAULT_CACHE
     # fmt: on
 
