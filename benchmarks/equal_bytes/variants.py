@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from onnxruntime.quantization import QuantType
 
 import onnxfold
 from benchmarks.accuracy.networks import Network
@@ -19,14 +20,14 @@ from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import Progress
-from onnxfold.quantize.quantize import IntegerTypes, quantize_int8
+from onnxfold.quantize.quantize import quantize_int8
 
 SPARSITIES = (0.0, 0.3, 0.5, 0.7, 0.85)
 #: Other integer types than those of `fold --dtype int8`, which comes first.
 TYPES = {
-    "uint8, 7 bits": IntegerTypes(),
-    "uint8, 8 bits": IntegerTypes(weight_bits=8),
-    "int8, 8 bits": IntegerTypes(weight_bits=8, signed_activations=True),
+    "uint8, 7 bits": {},
+    "uint8, 8 bits": {"reduce_range": False},
+    "int8, 8 bits": {"reduce_range": False, "activation_qType": QuantType.QInt8},
 }
 
 

@@ -173,12 +173,7 @@ def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _Bl
         if isinstance(d, Block):
             for axis in known.pop((d.axis.tensor, d.axis.axis), ()):
                 blocked.add(elements.units_on(axis), d)
-    _block_conflicts(elements, declarations, blocked)
-    return blocked
-
-
-def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], blocked: _BlockedUnits) -> None:
-    """Block weight axes that different nodes use in different roles, or cut differently."""
+    # So must weight axes that different nodes use in different roles, or cut differently.
     uses: dict[tuple[str, int], list[Use]] = defaultdict(list)
     for d in declarations:
         if isinstance(d, Use):
@@ -196,6 +191,7 @@ def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], bl
             for axis in dict.fromkeys(u.axis for u in axis_uses):
                 if axis in elements.offset:
                     blocked.add(elements.units_on(axis), Block(axis, reason, axis_uses[-1].node))
+    return blocked
 
 
 def _build_groups(

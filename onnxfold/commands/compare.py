@@ -9,7 +9,7 @@ from onnxfold.commands import shared
 from onnxfold.commands.shared import option
 from onnxfold.html_report.numbers import size_cells
 from onnxfold.progress import ProgressBar
-from onnxfold.report.comparison import THRESHOLDS, ComparisonReport, check_thresholds, failures_of
+from onnxfold.report.comparison import THRESHOLDS, check_thresholds, failures_of
 from onnxfold.terminal import Table, say, say_json, say_table
 
 
@@ -62,19 +62,15 @@ def compare(context: click.Context, /, a: Path, b: Path, data: Path | None, as_j
     if as_json:
         say_json({**report.to_dict(), "failures": failures})
     else:
-        _say_report(report)
+        first, *lines = str(report).splitlines()
+        say(first)
+        if report.size_a is not None and report.size_b is not None:
+            cells = size_cells(report.size_a, report.size_b, report.latency)
+            say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
+            lines[:0] = [] if report.latency is None else [shared.latency_line(report.latency)]
+        for line in lines:
+            say(line)
     for line in failures:
         say(f"not met: {line}", error=True)
     if failures:
         context.exit(1)
-
-
-def _say_report(report: ComparisonReport) -> None:
-    first, *lines = str(report).splitlines()
-    say(first)
-    if report.size_a is not None and report.size_b is not None:
-        cells = size_cells(report.size_a, report.size_b, report.latency)
-        say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
-        lines[:0] = [] if report.latency is None else [shared.latency_line(report.latency)]
-    for line in lines:
-        say(line)

@@ -30,10 +30,7 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
     if as_json:
         say_json(inspection.to_dict())
         return
-    _print_inspection(inspection, verbose=context.obj["verbose"])
-
-
-def _print_inspection(inspection: Any, *, verbose: bool) -> None:
+    verbose = context.obj["verbose"]
     rows = [
         (
             group["name"], str(group["width"]), f"{group['weights']:,}", f"{group['share']:.1%}",

@@ -240,8 +240,16 @@ def _option(command: str, name: str, entry: Option, words: Sequence[str]) -> Dec
         return None
     if command != "sweep":
         return _single(name, entry, words)
-    if entry.in_sweep == LISTED:
-        return _list_option(name, entry)
+    if entry.in_sweep == LISTED:  # the values are one goal, method or refinement each
+        text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one fold each."
+        if entry.kind is Kind.NUMBER:
+            return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
+        kind = Names(entry.words) if entry.words else str
+
+        def split(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(word.strip() for word in (value or "").split(",") if word.strip()))
+
+        return cloup.option(flag_of(name, entry), name, metavar="LIST", type=kind, callback=split, help=text)
     return _single(name, entry, words, left_to_folds=True) if entry.in_sweep == SHARED else None
 
 
@@ -261,19 +269,6 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
     if name == "max_memory":
         settings["callback"] = limit_memory
     return cloup.option(flag_of(name, entry), name, **settings)
-
-
-def _list_option(name: str, entry: Option) -> Decorator:
-    """Return an option of a sweep whose values are one goal, method or refinement each."""
-    text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one fold each."
-    if entry.kind is Kind.NUMBER:
-        return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
-    kind = Names(entry.words) if entry.words else str
-
-    def split(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(word.strip() for word in (value or "").split(",") if word.strip()))
-
-    return cloup.option(flag_of(name, entry), name, metavar="LIST", type=kind, callback=split, help=text)
 
 
 def values_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -256,20 +256,7 @@ class FoldConfig:
     # fmt: on
 
     def __post_init__(self) -> None:
-        self._check_types()
-        check_goals(self)
-        if self.lossless:
-            self._set("method", values.EXACT)
-        if self.channel_ratio is not None or self.lossless:
-            object.__setattr__(self, "allocation", "uniform")
-        if self.inputs not in values.INPUTS:
-            if not self.inputs.endswith(".npz"):
-                raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(values.INPUTS)}, nor an .npz file")
-            object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
-            object.__setattr__(self, "inputs", "auto")
-
-    def _check_types(self) -> None:
-        """Check every field alone; numbers of numpy become Python's, sequences and mappings are copied."""
+        # Every field alone: numbers of numpy become Python's, sequences and mappings are copied.
         for name, entry in OPTIONS.items():
             value = getattr(self, name)
             if value is not None or getattr(type(self), name, values.NOTHING) is not None:
@@ -280,6 +267,16 @@ class FoldConfig:
         scale = pixels.pixel_scale(self.mean, self.std, self.channels)
         self._set("mean", None if scale is None else scale.mean or None)
         self._set("std", None if scale is None else scale.std or None)
+        check_goals(self)
+        if self.lossless:
+            self._set("method", values.EXACT)
+        if self.channel_ratio is not None or self.lossless:
+            object.__setattr__(self, "allocation", "uniform")
+        if self.inputs not in values.INPUTS:
+            if not self.inputs.endswith(".npz"):
+                raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(values.INPUTS)}, nor an .npz file")
+            object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
+            object.__setattr__(self, "inputs", "auto")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -23,6 +23,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.layers import linear_weights
+from onnxfold.config import NOTHING
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import UnsupportedModelError, VerificationError
 from onnxfold.graph import nodes
@@ -45,16 +46,6 @@ OPERATORS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class IntegerTypes:
-    """The integer types of weights and activations."""
-
-    weight_bits: int = 7  # bits of an int8 weight that are used
-    signed_activations: bool = False  # whether activations are int8, else uint8
-
-
-DEFAULT_TYPES = IntegerTypes()
-
 #: The first operator set in which DequantizeLinear takes a scale per channel.
 OPSET = 13
 
@@ -63,9 +54,9 @@ _TYPED = ("onnx.infer", "onnxruntime.quant")
 _MODULE = "onnxruntime/quantization"
 
 
-def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes = DEFAULT_TYPES) -> ModelProto:
-    """Return a float32 model as QDQ ONNX."""
-    from onnxruntime.quantization import QDQQuantizer, QuantType
+def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: Mapping[str, Any] = NOTHING) -> ModelProto:
+    """Return a float32 model as QDQ ONNX; `types` are options of the quantiser in place of :func:`type_options`."""
+    from onnxruntime.quantization import QDQQuantizer
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
     shapes = {weight.name: list(weight.dims) for weight in model.graph.initializer}
@@ -75,8 +66,7 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     def quantizer(typed: ModelProto) -> Any:
         excluded = (n for n in model.graph.node if _is_excluded(n, shapes) or not empty.isdisjoint(n.input))
         return QDQQuantizer(
-            typed, **weight_options(types),
-            activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
+            typed, **{**type_options(), **types}, nodes_to_quantize=[],
             tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
             nodes_to_exclude=[node.name for node in excluded], op_types_to_quantize=list(OPERATORS), extra_options={},
         )  # fmt: skip
@@ -84,14 +74,12 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     return run_quantiser(_declare_types(model, ranges), quantizer)
 
 
-def weight_options(types: IntegerTypes) -> dict[str, Any]:
-    """Return the options of every quantiser that are about weights."""
+def type_options() -> dict[str, Any]:
+    """Return the options of every quantiser that are about types: int8 weights, of 7 bits, and uint8 activations."""
     from onnxruntime.quantization import QuantType
 
-    return {
-        "per_channel": True, "reduce_range": types.weight_bits < 8, "weight_qType": QuantType.QInt8,
-        "nodes_to_quantize": [],
-    }  # fmt: skip
+    types = {"weight_qType": QuantType.QInt8, "activation_qType": QuantType.QUInt8}
+    return {"per_channel": True, "reduce_range": True, **types}
 
 
 def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> ModelProto:
@@ -162,22 +150,20 @@ def quiet(package: str) -> Iterator[None]:
 INTEGER_OPERATORS = ("MatMul", "Gather")
 
 
-def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) -> GraphView:
+def to_integer_products(model: ModelProto, types: Mapping[str, Any] = NOTHING) -> GraphView:
     """Return a float32 model with products of integers; takes and raises what `to_qdq` does without ranges.
 
     Every product of an activation with a constant matrix becomes DynamicQuantizeLinear and MatMulInteger, which
     onnxruntime computes as one; tables of words become int8, too. Bits and scales of weights are those of
     :func:`to_qdq`. All else stays in float32.
     """
-    from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
     from onnxruntime.quantization.quant_utils import QuantizationMode
 
     def quantizer(typed: ModelProto) -> Any:
         quantizer_of_model = ONNXQuantizer(
-            typed, **weight_options(types), mode=QuantizationMode.IntegerOps, static=False,
-            activation_qType=QuantType.QUInt8, tensors_range=None,
-            nodes_to_exclude=[], op_types_to_quantize=list(INTEGER_OPERATORS),
+            typed, **{**type_options(), **types}, mode=QuantizationMode.IntegerOps, static=False, tensors_range=None,
+            nodes_to_quantize=[], nodes_to_exclude=[], op_types_to_quantize=list(INTEGER_OPERATORS),
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )  # fmt: skip
         quantizer_of_model.model.replace_gemm_with_matmul()
@@ -186,12 +172,7 @@ def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) 
     copy = ModelProto()
     copy.CopyFrom(model)
     view = load(run_quantiser(copy, quantizer))
-    _share_matrices(view)
-    return view
-
-
-def _share_matrices(view: GraphView) -> None:
-    """Let what still reads the floats of a matrix of integers dequantise these: a matrix is stored once."""
+    # What still reads the floats of a matrix of integers dequantises these: a matrix is stored once.
     behind: list[NodeProto] = []
     double = [name for name in view.weights if view.is_weight(f"{name}_quantized")]
     for name in double:
@@ -202,6 +183,7 @@ def _share_matrices(view: GraphView) -> None:
             behind.append(helper.make_node("DequantizeLinear", inputs, [name], f"{name}_DequantizeLinear", axis=axis))
     view.remove_weights(double)
     view.replace_nodes([*behind, *view.nodes])
+    return view
 
 
 def require_quantizable(view: GraphView, opened: Sequence[NodeProto] = ()) -> None:
@@ -248,7 +230,7 @@ class Quantized:
 
 
 def quantize_int8(
-    view: GraphView, inputs: Batches | None, progress: Progress = silent, types: IntegerTypes = DEFAULT_TYPES
+    view: GraphView, inputs: Batches | None, progress: Progress = silent, types: Mapping[str, Any] = NOTHING
 ) -> Quantized:
     """Quantise a float32 model, weights per channel, activations by their ranges."""
     size = weight_bytes(view)

@@ -76,21 +76,18 @@ def run_job(job: Job, pieces: Pieces, inputs: ChosenInputs | Failure | None, sto
         return Outcome(inputs.row(job))
     try:
         with _worker_limits():
-            return _fold_job(job, _place_contents(job, pieces, store), inputs)
+            from onnxfold.api import fold_request
+            from onnxfold.sweeps.measures import all_measures
+
+            paths = _place_contents(job, pieces, store)
+            result = fold_request(paths[MODEL], job.config(paths), run_on=inputs, measures_latency=False)
+            columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options)
+            is_folder = folder_of(paths[MODEL]) is not None
+            name = job.name + ("" if is_folder else ".onnx")
+            row = replace(_blank(job), status=DONE, command=_command(job, result, name), file=name, **columns)
+            return Outcome(row, _files(result, name), is_folder)
     except Exception as error:
         return Outcome(Failure.of(error).row(job))
-
-
-def _fold_job(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) -> Outcome:
-    from onnxfold.api import fold_request
-    from onnxfold.sweeps.measures import all_measures
-
-    result = fold_request(paths[MODEL], job.config(paths), run_on=inputs, measures_latency=False)
-    columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options)
-    is_folder = folder_of(paths[MODEL]) is not None
-    name = job.name + ("" if is_folder else ".onnx")
-    row = replace(_blank(job), status=DONE, command=_command(job, result, name), file=name, **columns)
-    return Outcome(row, _files(result, name), is_folder)
 
 
 def _files(result: FoldResult, name: str) -> dict[str, bytes]:

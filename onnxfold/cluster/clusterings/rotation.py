@@ -64,20 +64,16 @@ class Rotations(Candidates):
         """Return the leading k axes."""
         encode, decode = self.encode[:k], self.decode[:, :k]
         if self.centred:
-            turn = _ones_reflection(k)
+            # The reflection that exchanges the first axis and the direction of the vector of ones.
+            identity = np.eye(k)
+            apart = identity[0] - 1.0 / np.sqrt(k)
+            length = float(apart @ apart)
+            turn = identity - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else identity
             encode, decode = turn @ encode, decode @ turn
         if self.normed:
             scale = np.sqrt(k / self.encode.shape[1])
             encode, decode = encode * scale, decode / scale
         return axes_partition(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
-
-
-def _ones_reflection(k: int) -> Matrix:
-    """Return the reflection that exchanges the first axis and the direction of the vector of ones."""
-    identity = np.eye(k)
-    apart = identity[0] - 1.0 / np.sqrt(k)
-    length = float(apart @ apart)
-    return identity - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else identity
 
 
 def rotations(
