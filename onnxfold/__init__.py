@@ -8,6 +8,7 @@ Examples
 """
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onnxfold._version import __version__
@@ -31,16 +32,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import the API on first use: `onnxfold --version` needs neither onnx nor scipy."""
-    if name in ("FoldResult", "compare", "fold", "inspect", "to_torch"):
-        from onnxfold import api
-
-        return getattr(api, name)
-    if name == "merge":
-        from onnxfold.merging import merge
-
-        return merge
-    if name == "FoldConfig":
-        from onnxfold.config import FoldConfig
-
-        return FoldConfig
-    raise AttributeError(f"module 'onnxfold' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'onnxfold' has no attribute {name!r}")
+    homes = {"merge": "onnxfold.merging", "FoldConfig": "onnxfold.config"}
+    return getattr(import_module(homes.get(name, "onnxfold.api")), name)

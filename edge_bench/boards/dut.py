@@ -115,7 +115,10 @@ class Dut:
             try:
                 names = _matches(r"m-name-dut-\[(.*)\]", self._exchange("name", attempt_s, f"within {timeout_s:g} s"))
                 if names:
-                    self._drain()
+                    # What still comes of answers to earlier attempts is read, for a bounded time.
+                    deadline = self._clock() + _ATTEMPT_S
+                    while self._clock() < deadline and self._stream.read(_QUIET_S):
+                        pass
                     return names[0][1]
                 heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
             except _GarbledError as error:
@@ -242,12 +245,6 @@ class Dut:
     def _garble(self, data: bytes) -> DeviceError:
         said = data[:16].hex(" ")
         return _GarbledError(f"{self._where} answers with bytes that are not text ({said}): check the baud rate")
-
-    def _drain(self) -> None:
-        """Read what still comes of answers to earlier attempts, for a bounded time."""
-        deadline = self._clock() + _ATTEMPT_S
-        while self._clock() < deadline and self._stream.read(_QUIET_S):
-            pass
 
 
 def _matches(pattern: str, lines: Sequence[str]) -> list[re.Match[str]]:

@@ -154,7 +154,8 @@ def _count(job: BenchJob) -> dict[str, int]:
 
 def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) -> dict[str, Any]:
     """Return the range of a latency, and what it rests on, as fields of a row."""
-    ranges = {o: profile.cycles_per_instruction.get(o, profile.cycles_per_instruction["other"]) for o in instructions}
+    cycles = profile.cycles_per_instruction
+    ranges = {operator: cycles.get(operator, cycles["other"]) for operator in (*instructions, "other")}
     low_s, high_s = (
         sum(count * ranges[operator][end] for operator, count in instructions.items()) / profile.clock_hz
         for end in (0, 1)
@@ -162,13 +163,9 @@ def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) ->
     counted = Counter({operator: count for operator, count in instructions.items() if count})
     shown = dict(counted.most_common(_SHOWN))
     rest = counted.total() - sum(shown.values())
-    parts = [_part(o, n, profile) for o, n in (*shown.items(), *([("other", rest)] if rest else []))]
+    named = (*shown.items(), *([("other", rest)] if rest else []))
+    parts = [f"{o} {count / 1e6:.3g} M x {ranges[o][0]:g}-{ranges[o][1]:g}" for o, count in named]
     own = profile.emulated_core == CORE
     confidence = "medium confidence" if own else f"LOW CONFIDENCE: instructions of a Cortex-M4F, not of {profile.core}"
     basis = f"{confidence}; instructions x cycles each: {', '.join(parts)}; at {profile.clock_hz / 1e6:,.0f} MHz"
     return {"latency_low_s": low_s, "latency_high_s": high_s, "basis": basis}
-
-
-def _part(operator: str, count: int, profile: DeviceProfile) -> str:
-    low, high = profile.cycles_per_instruction.get(operator, profile.cycles_per_instruction["other"])
-    return f"{operator} {count / 1e6:.3g} M x {low:g}-{high:g}"

@@ -91,7 +91,9 @@ def as_plain(config: "FoldConfig", options: Mapping[str, Option]) -> dict[str, A
                 recorded[limits[name]] = value
         elif name in _OF_LATENCY:
             if config.needs_latency:
-                plain[name] = _plain_table(value) if name == "latency_table" else value
+                if isinstance(value, Mapping):  # of a table, the hash of what it holds
+                    value = sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+                plain[name] = _plain(value)
         elif option.recorded == ALWAYS or (option.recorded == CHANGED and value != getattr(type(config), name)):
             are_arrays = name in ("calibration", "data") and isinstance(value, Mapping)
             plain[name] = "arrays" if are_arrays else _plain(value)
@@ -104,10 +106,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
     return fspath(value) if isinstance(value, PathLike) else value
-
-
-def _plain_table(table: Any) -> str | None:
-    """Return a table for reports: its path, or the hash of what it holds."""
-    if isinstance(table, Mapping):
-        return sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
-    return None if table is None else fspath(table)

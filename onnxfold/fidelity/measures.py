@@ -93,10 +93,7 @@ class FidelityMeter:
             sums.measure.add(x, y, following)
         else:
             sums.measure.add(x, y)
-        self._add_cosines(sums, x, y)
-
-    def _add_cosines(self, sums: _Sums, x: Array, y: Array) -> None:
-        """Take the cosines of the vectors of samples; what is not finite on one side counts as 0 on both."""
+        # Cosines of the vectors of samples; what is not finite on one side counts as 0 on both.
         rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
         x, y = x.reshape(rows), y.reshape(rows)
         step = max(_NUMBERS // max(x.shape[1], 1), 1)

@@ -61,10 +61,6 @@ class Cache:
         """Notes on files that could not be read or kept."""
         return tuple(self._notes)
 
-    def get(self, kind: str, key: str) -> bytes | None:
-        """Return the content of a file, None where there is none, or another one than was put there."""
-        return self.read(kind, key, lambda content: content)
-
     def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
         """Return the content of a file as a value; None where there is none, or another one than was put there."""
         if self._folder is None:

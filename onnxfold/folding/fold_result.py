@@ -1,6 +1,6 @@
 """The result of a fold: the model, its report, and methods that write them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,23 +13,11 @@ from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs
 from onnxfold.folders import ModelFolder
 from onnxfold.folding.fold_model import WrittenModel
-from onnxfold.folding.prepare import Folded
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
 from onnxfold.report import FoldReport
-from onnxfold.report.records import MergeMap
-
-
-def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
-    """Return the channels that became one, for every group that lost some; channels that were rotated did not."""
-    return [
-        MergeMap(group.name, tuple(partition.labels.tolist()))
-        for graph in graphs
-        for group, partition in graph.plan
-        if not partition.rotates
-    ]
 
 
 class FoldResult:

@@ -110,7 +110,7 @@ REPAIRS = {
         ),
         Repair(
             "least-squares", "consumers refitted beside the original, statistics restored",
-            lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.seed, t.progress),), OUTPUT,
+            lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.progress, t.seed),), OUTPUT,
             needs_inputs=True, adds_biases=True,
         ),
         Repair(

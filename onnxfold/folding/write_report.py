@@ -15,7 +15,6 @@ from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folders import ModelFolder, with_changes
 from onnxfold.folding.blocks.drop_blocks import Dropped
 from onnxfold.folding.fold_model import FoldedModel, WrittenModel
-from onnxfold.folding.fold_result import merge_maps
 from onnxfold.folding.open_model import all_refusals
 from onnxfold.folding.trim_vocabulary import FoldedFile
 from onnxfold.graph.files.load import ModelLike
@@ -26,7 +25,7 @@ from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
 from onnxfold.report import FoldReport, RefinementRecord
 from onnxfold.report.fold_report import InputRecord
-from onnxfold.report.records import join_diagnostics
+from onnxfold.report.records import MergeMap, join_diagnostics
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +103,12 @@ def write_report(
         model=str(before.file.source) if isinstance(before.file.source, str | Path) else "",
         # Of the libraries that decide the bytes of a result.
         versions={"Python": platform.python_version(), **{name: _version(name) for name in libraries}},
-        merge_map=merge_maps(folded.graphs),
+        merge_map=[  # channels that became one, of groups that lost some; rotated ones did not
+            MergeMap(group.name, tuple(partition.labels.tolist()))
+            for graph in folded.graphs
+            for group, partition in graph.plan
+            if not partition.rotates
+        ],
         diagnostics=diagnostics,
         dropped=list(before.dropped.blocks),
         refinement=refinement,

@@ -88,9 +88,6 @@ def grid(items: Sequence[Element]) -> Element:
 
 def _shorten(items: Sequence[Element], shown: Element, part: Callable[[Sequence[Element]], Element]) -> Element:
     rest = items[_LONGEST_LIST:]
-    return element("div", shown, details(f"{len(rest)} more", part(rest))) if rest else shown
-
-
-def details(summary: str, *children: Content) -> Element:
-    """Return a part that opens on demand."""
-    return element("details", element("summary", summary), *children)
+    if not rest:
+        return shown
+    return element("div", shown, element("details", element("summary", f"{len(rest)} more"), part(rest)))

@@ -23,7 +23,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.given_inputs import UserSamples, checked_inputs, load_arrays, without_labels
-from onnxfold.inputs.token_inputs import TEXT, complete_arrays
+from onnxfold.inputs.token_inputs import complete_arrays
 from onnxfold.inputs.tokens.interface import TokenInterface
 from onnxfold.machine import memory
 
@@ -191,12 +191,6 @@ NO_SOURCES = UserSources()
 def is_folder(calibration: Given) -> bool:
     """Whether samples are images in a folder."""
     return not isinstance(calibration, Mapping) and Path(calibration).is_dir()
-
-
-def text_file(calibration: Given) -> Path | None:
-    """Return the text that samples are to be made of; None where they are something else."""
-    path = None if isinstance(calibration, Mapping) else Path(calibration)
-    return path if path is not None and path.suffix.lower() == TEXT else None
 
 
 def given_samples(

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -16,14 +17,14 @@ from onnxfold.graph.run.session import batch_of, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
-from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder, text_file
+from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN, SampleKind
-from onnxfold.inputs.token_inputs import TokenSource, TokenText
+from onnxfold.inputs.token_inputs import TEXT, TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import planned_beside
@@ -282,11 +283,11 @@ def _user_inputs(
     view: GraphView, calibration: Given, scale: PixelScale | None, requested: InputRequest, texts: TokenSource | None
 ) -> ModelInputs:
     """Return the samples of a user."""
-    path, samples = text_file(calibration), requested.samples
-    if path is not None:
+    samples = requested.samples
+    if not isinstance(calibration, Mapping) and Path(calibration).suffix.lower() == TEXT:
         if texts is None:
             raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
-        return _text_inputs(texts, texts.read_text(path, InputRequest(samples)))
+        return _text_inputs(texts, texts.read_text(Path(calibration), InputRequest(samples)))
     most, limits = 0, tuple[str, ...]()
     if is_folder(calibration):  # there for being used, whatever a run costs
         most, limits = planned_images(view, samples)

@@ -9,6 +9,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,7 +72,11 @@ def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInp
 def run_job(job: Job, pieces: Pieces, inputs: ChosenInputs | Failure | None, store: str | None = None) -> Outcome:
     """Fold and measure; see :func:`make_inputs`."""
     if dict(job.versions) != versions():
-        return Outcome(_other_versions(job).row(job))
+        own = versions()
+        other = [f"{name} {own[name] or 'none'} instead of {job.versions[name] or 'none'}" for name in own
+                 if own[name] != job.versions.get(name)]  # fmt: skip
+        why = f"the worker {platform.node()} has {', '.join(other)}: install the same"
+        return Outcome(Failure("VersionError", why, is_lost=True).row(job))
     if isinstance(inputs, Failure):
         return Outcome(inputs.row(job))
     try:
@@ -114,13 +119,6 @@ def _blank(job: Job) -> Row:
     )  # fmt: skip
 
 
-def _other_versions(job: Job) -> Failure:
-    own = versions()
-    other = [f"{name} {own[name] or 'none'} instead of {job.versions[name] or 'none'}" for name in own
-             if own[name] != job.versions.get(name)]  # fmt: skip
-    return Failure("VersionError", f"the worker {platform.node()} has {', '.join(other)}: install the same", True)
-
-
 def _place_contents(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
     if store is None:  # a folder that lives as long as this worker
         from distributed import get_worker
@@ -134,12 +132,10 @@ def _worker_limits() -> Any:
     """Let a job take one thread, and no more memory than its worker has."""
     os.environ["OMP_NUM_THREADS"] = "1"
     limit: int | None = None
-    try:
+    with suppress(ImportError, ValueError):  # no worker: the caller's limit holds
         from distributed import get_worker
 
         worker = get_worker()
         own = (worker.memory_manager.memory_limit or 0) / max(worker.state.nthreads, 1)
         limit = int(DEFAULT_PART * own) or None
-    except (ImportError, ValueError):  # no worker: the caller's limit holds
-        pass
     return memory_limit(limit)

@@ -19,34 +19,26 @@ An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Mod
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.layers import Layer, bias_of, layer_of, own_statistics
-from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.run.node_runner import NodeRunner, add_behind
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.base import PassResult
 from onnxfold.passes.merge.fold_channels import axis_map
-from onnxfold.progress import Progress, silent
+from onnxfold.passes.repair.side_by_side import ObservedRepair
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.moments import ChannelMoments
-from onnxfold.statistics.observe import Observation, match_statistics
+from onnxfold.statistics.observe import match_statistics
 
 
-@dataclass(frozen=True, eq=False)
-class RepairBias(Pass):
+class RepairBias(ObservedRepair):
     """Add to biases what is lost on average."""
-
-    original: GraphView  # the network before the merge
-    plan: FoldPlan
-    observation: Observation  # the original as it runs on the inputs, and the inputs
-    progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:
         """Run the original once, and correct the fold."""

@@ -19,24 +19,21 @@ what the folded operator writes with the R that this gives. R becomes R B, with 
 What the means of x and h lack, W (E x - B E x') and R (E h - B E h'), is added to the bias of either.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Recurrence
 from onnxfold.channels.layers import computation
-from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.base import PassResult
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.compensate import Compensation
 from onnxfold.passes.repair.restore_statistics import Restoration
-from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.progress import Progress, silent
+from onnxfold.passes.repair.side_by_side import ObservedRepair, SideBySide
 from onnxfold.statistics.moments import ChannelMoments
-from onnxfold.statistics.observe import Observation
 
 #: How often R is refitted: with P h, and with what the folded operator writes.
 _ROUNDS = 2
@@ -99,14 +96,10 @@ class RecurrenceRefit:
 
 
 @dataclass(frozen=True, eq=False)
-class RepairLeastSquares(Pass):
+class RepairLeastSquares(ObservedRepair):
     """Compensate consumers and restore statistics."""
 
-    original: GraphView  # the network before the merge
-    plan: FoldPlan
-    observation: Observation  # the original as it runs on the inputs, and the inputs
     seed: int = 0  # seed of the positions that are looked at
-    progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""

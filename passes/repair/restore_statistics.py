@@ -26,7 +26,6 @@ References
 arXiv 2502.10216, section 4; REPAIR: arXiv 2211.08403.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -35,16 +34,14 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import BatchNorm
 from onnxfold.channels.group import move_from_front, move_to_front
 from onnxfold.channels.layers import Layer, bias_of, find_layers, is_rescalable, linear, own_statistics
-from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.base import PassResult
 from onnxfold.passes.merge.fold_channels import AxisMap
-from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.progress import Progress, silent
+from onnxfold.passes.repair.side_by_side import ObservedRepair, SideBySide
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
-from onnxfold.statistics.observe import DEAD, Observation
+from onnxfold.statistics.observe import DEAD
 
 _MAX_GAIN = 10.0
 #: Correlations below this are not told apart from none.
@@ -192,14 +189,8 @@ def _statistics(view: GraphView, norm: BatchNorm) -> tuple[Matrix, Matrix]:
     return mean, np.sqrt(np.maximum(variance, 0.0) + norm.epsilon)
 
 
-@dataclass(frozen=True, eq=False)
-class Recalibrate(Pass):
+class Recalibrate(ObservedRepair):
     """Take statistics from inputs."""
-
-    original: GraphView  # the network before the merge
-    plan: FoldPlan
-    observation: Observation  # the original as it runs on the inputs, and the inputs
-    progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:
         """Run both networks once."""

@@ -11,6 +11,7 @@ each of which is the identity, or zero, where the repair left it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -24,10 +25,21 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
+from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.fold_channels import AxisMap, axis_map
-from onnxfold.progress import Progress
+from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches, reads
 from onnxfold.statistics.observe import Observation, match_statistics
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedRepair(Pass):
+    """A repair of a fold by what the original does on inputs."""
+
+    original: GraphView  # the network before the merge
+    plan: FoldPlan
+    observation: Observation  # the original as it runs on the inputs, and the inputs
+    progress: Progress = field(default=silent, compare=False)
 
 
 class SideBySide:

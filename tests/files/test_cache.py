@@ -24,11 +24,11 @@ def _others(folder: Path) -> list[Path]:
 
 def test_what_is_kept_is_found_by_its_kind_and_key(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "new" / "folder")
-    assert cache.get("images", KEY) is None
+    assert cache.read("images", KEY, bytes) is None
     cache.put("images", KEY, b"content")
-    assert Cache(tmp_path / "new" / "folder").get("images", KEY) == b"content"
-    assert cache.get("times", KEY) is None
-    assert cache.get("images", key_of({"model": b"bytes", "seed": "1"})) is None
+    assert Cache(tmp_path / "new" / "folder").read("images", KEY, bytes) == b"content"
+    assert cache.read("times", KEY, bytes) is None
+    assert cache.read("images", key_of({"model": b"bytes", "seed": "1"}), bytes) is None
     assert cache.notes == ()
     assert (tmp_path / "new" / "folder").stat().st_mode & 0o077 == 0
 
@@ -64,9 +64,9 @@ def test_the_least_recently_wanted_goes_first(tmp_path: Path) -> None:
         os.utime(tmp_path / f"images-{key}.cache", (1000 + age, 1000 + age))
     foreign = tmp_path / "holiday.jpg"
     foreign.write_bytes(bytes(5000))
-    assert cache.get("images", keys[0]) is not None
+    assert cache.read("images", keys[0], bytes) is not None
     cache.put("images", keys[3], bytes(250))
-    assert [cache.get("images", key) is not None for key in keys] == [True, False, True, True]
+    assert [cache.read("images", key, bytes) is not None for key in keys] == [True, False, True, True]
     assert sum(p.stat().st_size for p in _others(tmp_path)) <= 1000
     assert foreign.exists()
 
@@ -98,20 +98,20 @@ def test_damaged_and_foreign_files_are_ignored_with_a_note(tmp_path: Path, damag
     else:
         bad = {"flipped": good[:-1] + b"?", "cut": good[:-1], "foreign": b"\x89PNG", "empty": b"", "large": bytes(5000)}
         path.write_bytes(bad[damage])
-    assert cache.get("images", KEY) is None
+    assert cache.read("images", KEY, bytes) is None
     assert len(cache.notes) == 1
     assert str(path) in cache.notes[0]
     assert "computed again" in cache.notes[0]
     if damage != "folder":  # is replaced, and nothing else is touched
         cache.put("images", KEY, b"content")
-        assert cache.get("images", KEY) == b"content"
+        assert cache.read("images", KEY, bytes) == b"content"
     assert elsewhere.read_bytes() == good
 
 
 def test_a_folder_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cache = Cache(tmp_path / "file" / "folder")
-    assert cache.get("images", KEY) is None
+    assert cache.read("images", KEY, bytes) is None
     cache.put("images", KEY, b"content")
     assert [note for note in cache.notes if "cannot be written" in note]
 
@@ -122,7 +122,7 @@ def test_a_read_only_folder_is_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         cache = Cache(tmp_path)
-        assert cache.get("images", KEY) == b"content"
+        assert cache.read("images", KEY, bytes) == b"content"
         cache.put("images", key_of({"n": "1"}), b"content")
         assert "Permission denied" in cache.notes[0]
     finally:
@@ -140,7 +140,7 @@ def test_none_keeps_nothing(where: str | None, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     cache = Cache(where)
     cache.put("images", KEY, b"content")
-    assert cache.get("images", KEY) is None
+    assert cache.read("images", KEY, bytes) is None
     assert not cache.is_on
     assert list(tmp_path.iterdir()) == []
 
@@ -170,7 +170,7 @@ def _use(folder: Path) -> None:
     for n in range(20):
         key = f"{n % 4:064x}"
         cache.put("images", key, bytes(900))
-        assert cache.get("images", key) in (None, bytes(900))
+        assert cache.read("images", key, bytes) in (None, bytes(900))
     assert cache.notes == ()
 
 

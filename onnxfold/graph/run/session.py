@@ -209,9 +209,7 @@ class _Sizes:
 
 def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether no input is larger in any dimension."""
-    if shapes.keys() != others.keys():
-        return False
-    return all(
+    return shapes.keys() == others.keys() and all(
         len(shape) == len(others[name]) and all(a <= b for a, b in zip(shape, others[name], strict=True))
         for name, shape in shapes.items()
     )
