@@ -47,10 +47,12 @@ def rewritten(
     outputs: Sequence[str] | None = None,
     attributes: Mapping[str, object] = MappingProxyType({}),
     without: Collection[str] = (),
+    op_type: str = "",
 ) -> NodeProto:
     """Return a node that differs from another one in some respects."""
     made = NodeProto()
     made.CopyFrom(node)
+    made.op_type = op_type or node.op_type
     if inputs is not None:
         made.input[:] = inputs
     if outputs is not None:

@@ -156,8 +156,8 @@ def dequantize(view: GraphView) -> StoredNumbers | None:
     for name, held in products.items():
         weight = view.add_weight(f"{held.names[0]}_values", held.integers.values)
         dynamic, product = held.nodes
-        nodes[name] = [rewritten(product, inputs=[dynamic.input[0], weight], outputs=[name])]
-        nodes[name][0].op_type = _PLAIN[product.op_type]
+        inputs, plain = [dynamic.input[0], weight], _PLAIN[product.op_type]
+        nodes[name] = [rewritten(product, inputs=inputs, outputs=[name], op_type=plain)]
     if view.expand(nodes):
         view.put_weights({name: held.integers.values for name, held in constants.items()})
         RemoveUnused()(view)
@@ -206,8 +206,8 @@ def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: di
     numbers, scale, zero = dynamic[x]
     stored, *rest = held.put(view, held.integers.hold(view.weight(weight)))
     total, wide, both = (view.fresh_name(f"{result}_{end}") for end in ("integers", "sums", "scales"))
-    product = rewritten(node, inputs=[numbers, stored, zero, *rest[1:]], outputs=[total])
-    product.op_type = held.nodes[1].op_type
+    inputs = [numbers, stored, zero, *rest[1:]]
+    product = rewritten(node, inputs=inputs, outputs=[total], op_type=held.nodes[1].op_type)
     scaled = view.fresh_name(f"{result}_unbiased") if bias else result
     nodes += [
         helper.make_node("Mul", [scale, rest[0]], [both]),

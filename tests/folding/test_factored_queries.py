@@ -115,7 +115,7 @@ def test_queries_of_few_bits_stay() -> None:
     """A factor would have no blocks to be stored in: the file would grow."""
     model = in_few_bits(_low_rank("packed"))
     opened = open_model(model, {}, silent, Opening(GraphForm(queries=True)))
-    assert opened.blocks
+    assert opened.stored
     assert not any(group.is_between_factors for group in opened.scopes[0].analysis.groups)
     assert not any(group.name.endswith("_coordinates") for group in onnxfold.inspect(model))
 
