@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--sparsity", type=float, nargs="+", default=[0.3, 0.5])
+    parser.add_argument("--sparsity", type=float, nargs="+", default=[0.5])
     parser.add_argument("--page", type=Path)
     options = parser.parse_args(arguments)
     images, labels = cifar10.load_test(options.data)
