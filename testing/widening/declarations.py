@@ -14,14 +14,16 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.shapes import LearnShapes
+from onnxfold.quantize.integers import dequantize
 from testing.widening.axes import Array, WideAxis
 
 Layout = Callable[[str, int, int], WideAxis]
 
 
 def normalised(model: ModelProto | Path) -> ModelProto:
-    """Return the model as the library sees it: weights are initializers, one per use."""
+    """Return the model as the library sees it: weights are initializers of floats, one per use."""
     view = load(model)
+    dequantize(view)
     NORMALIZE(view)
     return to_model(view)
 
