@@ -101,7 +101,7 @@ def test_an_interrupt_ends_all_processes_with_one_word(tmp_path: Path) -> None:
     import psutil  # comes with dask.distributed
 
     folder = SweepFolder(tmp_path / "out")
-    words = ["sweep", MODEL, "--out", folder.path, "--inputs", "noise", "--samples", 8, "--jobs", 2, "--seeds", 8]
+    words = ["sweep", MODEL, "--out", folder.path, "--inputs", "noise", "--samples", 8, "--jobs", 2, "--seeds", 40]
     process = subprocess.Popen(
         [sys.executable, "-m", "onnxfold", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
