@@ -115,10 +115,7 @@ class Dut:
             try:
                 names = _matches(r"m-name-dut-\[(.*)\]", self._exchange("name", attempt_s, f"within {timeout_s:g} s"))
                 if names:
-                    # What still comes of answers to earlier attempts is read, for a bounded time.
-                    deadline = self._clock() + _ATTEMPT_S
-                    while self._clock() < deadline and self._stream.read(_QUIET_S):
-                        pass
+                    self._drain()
                     return names[0][1]
                 heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
             except _GarbledError as error:
@@ -245,6 +242,12 @@ class Dut:
     def _garble(self, data: bytes) -> DeviceError:
         said = data[:16].hex(" ")
         return _GarbledError(f"{self._where} answers with bytes that are not text ({said}): check the baud rate")
+
+    def _drain(self) -> None:
+        """Read what still comes of answers to earlier attempts, for a bounded time."""
+        deadline = self._clock() + _ATTEMPT_S
+        while self._clock() < deadline and self._stream.read(_QUIET_S):
+            pass
 
 
 def _matches(pattern: str, lines: Sequence[str]) -> list[re.Match[str]]:

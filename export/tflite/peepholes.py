@@ -42,7 +42,11 @@ def tidy(graph: Graph) -> None:
                 changed = True
                 _drop_unused(graph)
                 uses = _Uses(graph)
-    # A SPLIT with parts that nobody reads becomes slices: XNNPACK does not run it in int8.
+    _cut_used_parts(graph)
+
+
+def _cut_used_parts(graph: Graph) -> None:
+    """A SPLIT with parts that nobody reads becomes slices: XNNPACK does not run it in int8."""
     read = {id(v) for op in graph.operators for v in op.inputs} | {id(v) for v in graph.outputs}
     kept: list[Operator] = []
     for op in graph.operators:

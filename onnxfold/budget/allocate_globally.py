@@ -104,15 +104,7 @@ class _Search:
         if not any(
             budget.unit == NANOSECONDS for budget in budgets.budgets
         ):  # odd widths take time, and none of it should be used up
-            # The budgets are used up to a point: by whatever steps, the cheapest first, then by exchanges.
-            for level in range(self._space.levels):
-                self.widths = self._fill(self.widths, level)
-            for level in range(self._space.levels):
-                while self._has_slack(self._costs_of(self.widths)):
-                    exchanged = self._exchange(level)
-                    if exchanged is None:
-                        break
-                    self.widths = exchanged
+            self._relax()
 
     @property
     def whole_widths(self) -> list[int]:
@@ -184,6 +176,17 @@ class _Search:
             if self._error_of(widths) < bound:
                 return widths
         return None
+
+    def _relax(self) -> None:
+        """Use the budgets up to a point: by whatever steps, the cheapest first, then by exchanges."""
+        for level in range(self._space.levels):
+            self.widths = self._fill(self.widths, level)
+        for level in range(self._space.levels):
+            while self._has_slack(self._costs_of(self.widths)):
+                exchanged = self._exchange(level)
+                if exchanged is None:
+                    break
+                self.widths = exchanged
 
     def _fill(self, widths: Integers, level: int) -> Integers:
         """Return widths that are widened while more than a point is free."""

@@ -131,18 +131,20 @@ class Continuation:
     def _loop_rate(self, model: LanguageModel) -> float:
         """Return the share of 4-grams that came before in the same text, of the mean greedy text."""
         fixed = model.interface.fixed_batch or 1
-        count = -(-TEXTS // fixed) * fixed
-        # Texts from their beginnings, and from places at equal distances in them where they are few.
-        rows = [text[self.front :] for text in self._texts if len(text) >= self.front + SHOWN]
-        each = -(-count // len(rows))
-        places = [row[(len(row) - SHOWN) * i // each :][:SHOWN] for i in range(each) for row in rows][:count]
-        front = np.broadcast_to(self._texts[0][: self.front], (count, self.front))
-        starts = np.concatenate([front, np.stack(places)], axis=1).astype(np.int64)
+        starts = self._beginnings(-(-TEXTS // fixed) * fixed)
         banned = np.zeros(model.interface.vocabulary, bool)
         banned[[i for i in (self.tokenizer.special if self.tokenizer is not None else ()) if i < len(banned)]] = True
         length = starts.shape[1] + WRITTEN
         model.require_memory(sequences_at_once(model, length, len(starts)), length)
         return float(1.0 - variety(write_greedily(model, banned, starts, WRITTEN, self.progress)[:TEXTS]).mean())
+
+    def _beginnings(self, count: int) -> Array:
+        """Return where texts begin, and places at equal distances in them where they are few."""
+        rows = [text[self.front :] for text in self._texts if len(text) >= self.front + SHOWN]
+        each = -(-count // len(rows))
+        places = [row[(len(row) - SHOWN) * i // each :][:SHOWN] for i in range(each) for row in rows][:count]
+        front = np.broadcast_to(self._texts[0][: self.front], (count, self.front))
+        return np.concatenate([front, np.stack(places)], axis=1).astype(np.int64)
 
 
 #: What the progress callback is told.

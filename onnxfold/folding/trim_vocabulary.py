@@ -14,6 +14,7 @@ from onnxfold.folding.open_model import bytes_of, stored_size
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.run.session import Session
+from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.kept_tokens import kept_ids, trimmed_content
@@ -69,15 +70,19 @@ def trim_vocabulary(model: ModelLike, config: FoldConfig, progress: Progress) ->
         feeds = noise_inputs(after.inputs, samples=_SAMPLES, seed=config.seed, view=view)
         old = feeds | {interface.ids.name: kept[feeds[interface.ids.name]].astype(interface.ids.dtype)}
         for name, was, is_now in zip(after.output_names, before.run(old), after.run(feeds), strict=True):
-            expected = was[..., kept] if was.shape[-1] == words else was
-            most = _ROUNDING * float(np.abs(expected).max(initial=0.0))
-            if expected.shape != is_now.shape or not np.allclose(expected, is_now, rtol=0.0, atol=most, equal_nan=True):
-                raise VerificationError(
-                    f"vocabulary: output '{name}' differs with fewer words: the model must keep all of them"
-                )
+            _require_same(name, was[..., kept] if was.shape[-1] == words else was, is_now)
     answers = "answer as before; what else is measured is beside the model with these words"
     notes = (
         f"vocabulary: {len(kept):,} of {words:,} words stay, and {answers if config.verify else 'nothing ran'}",
         *notes,
     )
     return FoldedFile(folder.model, path, replace(copy, draft=draft), size, notes)
+
+
+def _require_same(name: str, before: Array, after: Array) -> None:
+    """Refuse an output that changed by more than rounding."""
+    most = _ROUNDING * float(np.abs(before).max(initial=0.0))
+    if before.shape != after.shape or not np.allclose(before, after, rtol=0.0, atol=most, equal_nan=True):
+        raise VerificationError(
+            f"vocabulary: output '{name}' differs with fewer words: the model must keep all of them"
+        )

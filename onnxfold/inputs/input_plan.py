@@ -73,12 +73,7 @@ class InputRequest:
 
 def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tuple[int, tuple[str, ...]]:
     """Return the number of samples to generate, and notes on limits that reduce it."""
-    # Activations in the network and in its fold beside it count, and the samples themselves in double precision.
-    declared = {name: view.shape(name) or () for name in view.input_names}
-    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in declared.items() if s}
-    batch = common_batch(view)
-    drawn = 8 * sum(prod(shape) for shape in shapes.values())
-    fit = Footprint.of(view, shapes).count_fitting(2, memory.limit(), drawn) * batch
+    fit = _most_samples(view)
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
         usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
@@ -105,6 +100,18 @@ def planned_images(view: GraphView, samples: int | None) -> tuple[int, tuple[str
         return most, limits if samples else ()
     more = f"at most {fit} images are read, which take {show_bytes(_FOLDER_BYTES)}: --samples N reads more"
     return fit, (more,)
+
+
+def _most_samples(view: GraphView) -> int:
+    """Return how many samples fit into the memory limit.
+
+    Counted are their activations in the network and in its fold beside it, and themselves in double precision.
+    """
+    declared = {name: view.shape(name) or () for name in view.input_names}
+    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in declared.items() if s}
+    batch = common_batch(view)
+    drawn = 8 * sum(prod(shape) for shape in shapes.values())
+    return Footprint.of(view, shapes).count_fitting(2, memory.limit(), drawn) * batch
 
 
 def planned_inversion(

@@ -9,7 +9,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,27 +71,26 @@ def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInp
 def run_job(job: Job, pieces: Pieces, inputs: ChosenInputs | Failure | None, store: str | None = None) -> Outcome:
     """Fold and measure; see :func:`make_inputs`."""
     if dict(job.versions) != versions():
-        own = versions()
-        other = [f"{name} {own[name] or 'none'} instead of {job.versions[name] or 'none'}" for name in own
-                 if own[name] != job.versions.get(name)]  # fmt: skip
-        why = f"the worker {platform.node()} has {', '.join(other)}: install the same"
-        return Outcome(Failure("VersionError", why, is_lost=True).row(job))
+        return Outcome(_other_versions(job).row(job))
     if isinstance(inputs, Failure):
         return Outcome(inputs.row(job))
     try:
         with _worker_limits():
-            from onnxfold.api import fold_request
-            from onnxfold.sweeps.measures import all_measures
-
-            paths = _place_contents(job, pieces, store)
-            result = fold_request(paths[MODEL], job.config(paths), run_on=inputs, measures_latency=False)
-            columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options)
-            is_folder = folder_of(paths[MODEL]) is not None
-            name = job.name + ("" if is_folder else ".onnx")
-            row = replace(_blank(job), status=DONE, command=_command(job, result, name), file=name, **columns)
-            return Outcome(row, _files(result, name), is_folder)
+            return _fold_job(job, _place_contents(job, pieces, store), inputs)
     except Exception as error:
         return Outcome(Failure.of(error).row(job))
+
+
+def _fold_job(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) -> Outcome:
+    from onnxfold.api import fold_request
+    from onnxfold.sweeps.measures import all_measures
+
+    result = fold_request(paths[MODEL], job.config(paths), run_on=inputs, measures_latency=False)
+    columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options)
+    is_folder = folder_of(paths[MODEL]) is not None
+    name = job.name + ("" if is_folder else ".onnx")
+    row = replace(_blank(job), status=DONE, command=_command(job, result, name), file=name, **columns)
+    return Outcome(row, _files(result, name), is_folder)
 
 
 def _files(result: FoldResult, name: str) -> dict[str, bytes]:
@@ -119,6 +117,13 @@ def _blank(job: Job) -> Row:
     )  # fmt: skip
 
 
+def _other_versions(job: Job) -> Failure:
+    own = versions()
+    other = [f"{name} {own[name] or 'none'} instead of {job.versions[name] or 'none'}" for name in own
+             if own[name] != job.versions.get(name)]  # fmt: skip
+    return Failure("VersionError", f"the worker {platform.node()} has {', '.join(other)}: install the same", True)
+
+
 def _place_contents(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
     if store is None:  # a folder that lives as long as this worker
         from distributed import get_worker
@@ -132,10 +137,12 @@ def _worker_limits() -> Any:
     """Let a job take one thread, and no more memory than its worker has."""
     os.environ["OMP_NUM_THREADS"] = "1"
     limit: int | None = None
-    with suppress(ImportError, ValueError):  # no worker: the caller's limit holds
+    try:
         from distributed import get_worker
 
         worker = get_worker()
         own = (worker.memory_manager.memory_limit or 0) / max(worker.state.nthreads, 1)
         limit = int(DEFAULT_PART * own) or None
+    except (ImportError, ValueError):  # no worker: the caller's limit holds
+        pass
     return memory_limit(limit)

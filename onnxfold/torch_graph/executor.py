@@ -32,13 +32,7 @@ class TorchGraph:
         self.operations: dict[str, Operation] = {node_key(n): build_operation(view, n, dtype) for n in self._nodes}
         self._constants: dict[str, Tensor] = {}
         self._schedules: dict[tuple[str, ...], list[tuple[NodeProto, list[str]]]] = {}
-        # Nodes that depend on no input run once.
-        constant = {name for name in self.view.weights if name not in fed} | {""}
-        with torch.no_grad():
-            for node in self._nodes:
-                if constant.issuperset(node.input):
-                    self._constants.update(self._outputs(node, {"": None}))
-                    constant.update(node.output)
+        self._precompute(fed)
 
     def tensor(self, values: Array) -> Tensor:
         """Return an array on the device, floats in the graph's float type."""
@@ -88,6 +82,15 @@ class TorchGraph:
         if name not in self._constants:
             self._constants[name] = self.tensor(self.view.weight(name))
         return self._constants[name]
+
+    def _precompute(self, fed: Collection[str]) -> None:
+        """Run the nodes that depend on no input once."""
+        constant = {name for name in self.view.weights if name not in fed} | {""}
+        with torch.no_grad():
+            for node in self._nodes:
+                if constant.issuperset(node.input):
+                    self._constants.update(self._outputs(node, {"": None}))
+                    constant.update(node.output)
 
 
 def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Operation:

@@ -157,18 +157,21 @@ def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[li
     matches = [own, *(match(networks[0], other) for other in networks[1:])]
     lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
     for i, key in sorted(lacking):
-        # What lacks a bias that its counterparts add gets one of zeros.
-        view = views[i]
-        node = view.producer(key)
-        operator = None if node is None else linear(view, node)
-        assert node is not None
-        assert operator is not None
-        assert operator.rows is not None
-        weight = view.weights[operator.weight]
-        dtype = view.weight(operator.weight).dtype
-        zeros = np.zeros(weight.shape[operator.rows.axis] * operator.rows.blocks, dtype)
-        view.fill_input(node, operator.bias.number, view.add_weight(f"{key}_bias", zeros))
+        _give_bias(views[i], key)
     return _corresponding(views, names) if lacking else (networks, matches)
+
+
+def _give_bias(view: GraphView, key: str) -> None:
+    """Add zeros where counterparts of a layer add a bias."""
+    node = view.producer(key)
+    operator = None if node is None else linear(view, node)
+    assert node is not None
+    assert operator is not None
+    assert operator.rows is not None
+    weight = view.weights[operator.weight]
+    dtype = view.weight(operator.weight).dtype
+    zeros = np.zeros(weight.shape[operator.rows.axis] * operator.rows.blocks, dtype)
+    view.fill_input(node, operator.bias.number, view.add_weight(f"{key}_bias", zeros))
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,7 @@ class DeadToDuplicates(Pass):
             dead = dead_units(view, group, values)
             if not dead.any():
                 continue
-            # Per channel, the one whose rows it gets: itself where it lives, else the first live one of its block.
-            models = np.arange(group.size)
-            for of_block in group.units_by_block:
-                live = of_block[~dead[of_block]]
-                models[of_block[dead[of_block]]] = live[0] if len(live) else of_block[0]
+            models = _models(group, dead)
             for member in group.members:
                 rows = rows_of(view, member)
                 changed = rows.copy() if member.role is Role.CONSUMER else rows[models]
@@ -122,6 +118,15 @@ def _layer_with_room(view: GraphView, member: Member) -> Layer | None:
     is_shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)
     has_room = bool(layer.bias) or layer.lacks_bias
     return layer if has_room and not is_shared else None
+
+
+def _models(group: FoldGroup, dead: Mask) -> npt.NDArray[np.int64]:
+    """Return, per channel, the one whose rows it gets: itself where it lives, else the first live one of its block."""
+    models = np.arange(group.size)
+    for of_block in group.units_by_block:
+        live = of_block[~dead[of_block]]
+        models[of_block[dead[of_block]]] = live[0] if len(live) else of_block[0]
+    return models
 
 
 def _is_followed(view: GraphView, group: FoldGroup) -> bool:

@@ -36,12 +36,7 @@ class TrimVocabulary(Pass):
         scores = [name for name in view.output_names if (view.shape(name) or (None,))[-1] == self.words]
         for name in scores:
             places.follow(name)
-        between = {out for node in places.nodes for out in node.output if self.words in (view.shape(out) or ())}
-        for name in (*places.axes, *between):
-            for node in view.consumers(name):
-                if node not in places.nodes:
-                    reader = f"{node.op_type} '{node.name or node_key(node)}'"
-                    raise UnsupportedModelError(f"vocabulary: {reader} reads '{name}' of all words, too: it must stay")
+        places.require_no_other_reader()
         for name, axis in places.axes.items():
             view.set_weight(name, self._taken(view.weight(name), axis))
         changed = {
@@ -94,3 +89,12 @@ class _Places:
             raise UnsupportedModelError(f"vocabulary: {what} is about all words, and no product by words: it must stay")
         else:
             self.add(producer)
+
+    def require_no_other_reader(self) -> None:
+        """Refuse words that something else reads."""
+        between = {out for node in self.nodes for out in node.output if self.words in (self.view.shape(out) or ())}
+        for name in (*self.axes, *between):
+            for node in self.view.consumers(name):
+                if node not in self.nodes:
+                    reader = f"{node.op_type} '{node.name or node_key(node)}'"
+                    raise UnsupportedModelError(f"vocabulary: {reader} reads '{name}' of all words, too: it must stay")

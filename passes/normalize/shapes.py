@@ -38,12 +38,7 @@ class LearnShapes(Pass):
 
 
 def _learn(view: GraphView) -> bool:
-    names: dict[str, bool] = {}  # symbols of the inputs' dimensions, and whether they are sides of images
-    for name in view.input_names:
-        for axis, (size, symbol) in enumerate(_dims(view, name)):
-            if size is None:
-                of_image = axis > 1 and len(view.shape(name) or ()) > 3 and "past" not in symbol
-                names[symbol] = names.get(symbol, False) or of_image
+    names = _symbols(view)
     tensors = [o for node in view.nodes for o in node.output if o]
     unknown = [t for t in tensors if view.shape(t) is None]
     symbolic = symbolic_types(view.model, view.weights, set(names)) if unknown else {}
@@ -68,6 +63,17 @@ def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequenc
         seen.append({t: trial.shape(t) for t in open_ones if trial.shape(t) is not None})
     merged = ((t, _common_type(view, t, [shapes.get(t) for shapes in seen], runs)) for t in open_ones)
     return view.learn({tensor: kind for tensor, kind in merged if kind is not None})
+
+
+def _symbols(view: GraphView) -> dict[str, bool]:
+    """Return the symbols of the inputs' dimensions, and whether they are sides of images."""
+    symbols: dict[str, bool] = {}
+    for name in view.input_names:
+        for axis, (size, symbol) in enumerate(_dims(view, name)):
+            if size is None:
+                of_image = axis > 1 and len(view.shape(name) or ()) > 3 and "past" not in symbol
+                symbols[symbol] = symbols.get(symbol, False) or of_image
+    return symbols
 
 
 def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:

@@ -130,13 +130,7 @@ def conv(op: Op) -> None:
     if op.has_input(2):
         op.required_weight(2, "bias")
     if rank == 5:
-        if group > 1:
-            op.refuse("TFLite has no grouped convolution in three dimensions")
-        x, kind = padding(op, x, win)
-        weights = op.weight(1, lambda w: w.transpose(2, 3, 4, 1, 0))
-        axes: dict[str, Any] = {f"stride{axis}": v for axis, v in zip("DHW", win.stride, strict=True)}
-        axes |= {f"dilation{axis}Factor": v for axis, v in zip("DHW", win.dilation, strict=True)}
-        y = op.graph.op("CONV_3D", [x, weights, bias], (x.shape[0], *win.output, bias.shape[0]), padding=kind, **axes)
+        y = _conv_3d(op, x, win, bias, group)
     elif rank in (3, 4):
         y = _conv_2d(op, as_image(op, x), image_window(win), bias, group, per_group)
         y = from_image(op, y, rank)
@@ -158,6 +152,16 @@ def _conv_2d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int, per_g
         return op.graph.op("DEPTHWISE_CONV_2D", [x, weights, bias], shape, depthMultiplier=multiplier, **settings)
     weights = op.weight(1, lambda w: _image_weights(w).transpose(0, 2, 3, 1))
     return op.graph.op("CONV_2D", [x, weights, bias], shape, version=1 if group == 1 else 6, **settings)
+
+
+def _conv_3d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int) -> Value:
+    if group > 1:
+        op.refuse("TFLite has no grouped convolution in three dimensions")
+    x, kind = padding(op, x, win)
+    weights = op.weight(1, lambda w: w.transpose(2, 3, 4, 1, 0))
+    axes: dict[str, Any] = {f"stride{axis}": v for axis, v in zip("DHW", win.stride, strict=True)}
+    axes |= {f"dilation{axis}Factor": v for axis, v in zip("DHW", win.dilation, strict=True)}
+    return op.graph.op("CONV_3D", [x, weights, bias], (x.shape[0], *win.output, bias.shape[0]), padding=kind, **axes)
 
 
 @converter("ConvTranspose", layouts=ChannelsLast())

@@ -41,13 +41,8 @@ def max_pool(op: Op) -> None:
     x = op.graph.cast(op.read(0, layout), "FLOAT32")
     if op.element_type() not in ("FLOAT32", "INT8", "UINT8"):
         op.refuse(f"TFLite has no maximum pool of {op.element_type()}")
-    if any(d > 1 for d in win.dilation):  # over the taps, each a strided slice of the padded input
-        if not win.is_valid():
-            x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
-        begins = (
-            [t * d for t, d in zip(tap, win.dilation, strict=True)] for tap in itertools.product(*map(range, win.size))
-        )
-        y = reduce(partial(op.graph.binary, "MAXIMUM"), (_slice(op, x, begin, win) for begin in begins))
+    if any(d > 1 for d in win.dilation):
+        y = _max_of_slices(op, x, win)
     elif len(win.size) == 3:
         y = _in_three_dimensions(op, x, win, partial(_pool, op, "MAX_POOL_2D", fill=_LOWEST))
     else:
@@ -87,6 +82,16 @@ def _in_three_dimensions(op: Op, x: Value, win: layers.TFLiteWindow, pool: Pool)
     y = pool(op.graph.reshape(x, (type(n)(int(n) * int(d)), h, w, c)), flat)
     y = pool(op.graph.reshape(y, (n, d, math.prod(flat.output), c)), deep)
     return op.graph.reshape(y, (n, *win.output, c))
+
+
+def _max_of_slices(op: Op, x: Value, win: layers.TFLiteWindow) -> Value:
+    """Return the maximum over the taps of a dilated window, each a strided slice of the padded input."""
+    if not win.is_valid():
+        x = layers.pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
+    begins = (
+        [t * d for t, d in zip(tap, win.dilation, strict=True)] for tap in itertools.product(*map(range, win.size))
+    )
+    return reduce(partial(op.graph.binary, "MAXIMUM"), (_slice(op, x, begin, win) for begin in begins))
 
 
 def _slice(op: Op, x: Value, begin: list[int], win: layers.TFLiteWindow) -> Value:

@@ -83,14 +83,7 @@ class _Lane:
         """Return the hidden states in the order of the sequence, and the last cell state of an LSTM."""
         hidden, cell = self._state(5), self._state(6) if self.op.op_type == "LSTM" else None
         step = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op.op_type]
-        # X W^T + b, step by step, each of shape (N, gates).
-        gates = _GATES[self.op.op_type] * self.width
-        kernel = self._own_weight(1, lambda w: w)
-        bias = self._own_weight(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
-        steps, batch = int(self.x.shape[0]), self.x.shape[1]
-        graph = self.op.graph
-        y = graph.op("FULLY_CONNECTED", [self.x, kernel, bias], (steps, batch, gates), version=5, keepNumDims=True)
-        parts = [graph.reshape(part, (batch, gates)) for part in graph.split(y, 0, steps)]
+        parts = self._project_inputs()
         states: list[Value] = []
         for part in reversed(parts) if self.backward else parts:
             hidden, cell = step(part, hidden, cell)
@@ -116,6 +109,16 @@ class _Lane:
         if key not in self._constants:
             self._constants[key] = self.op.graph.constant(np.zeros(count, np.float32), "no_bias")
         return self._constants[key]
+
+    def _project_inputs(self) -> list[Value]:
+        """Return X W^T + b, step by step, each of shape (N, gates)."""
+        gates = _GATES[self.op.op_type] * self.width
+        kernel = self._own_weight(1, lambda w: w)
+        bias = self._own_weight(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
+        steps, batch = int(self.x.shape[0]), self.x.shape[1]
+        graph = self.op.graph
+        y = graph.op("FULLY_CONNECTED", [self.x, kernel, bias], (steps, batch, gates), version=5, keepNumDims=True)
+        return [graph.reshape(part, (batch, gates)) for part in graph.split(y, 0, steps)]
 
     def _bias(self, both: Array) -> Array:
         """Return the bias added before a step: that of H R^T, too, unless the reset gate multiplies it."""

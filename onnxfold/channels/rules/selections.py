@@ -3,7 +3,7 @@
 import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext, channel_rule
-from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.declarations import Axis, Positions, Role
 
 
 @channel_rule(
@@ -114,16 +114,20 @@ def gather(node: NodeContext) -> None:
         source_axis, result = Axis(data, axis), Axis(y, axis)
         width = node.width(source_axis)
         if width is not None:
-            chosen = chosen % width
-            times = len(chosen) // max(width, 1)
-            if times > 1 and np.array_equal(chosen, np.repeat(np.arange(width), times)):  # heads, for their copies
-                node.repeat(source_axis, result, chosen, np.arange(len(chosen)))
-            else:
-                node.link(source_axis, result, chosen, None)
+            _follow(node, source_axis, result, chosen % width)
             node.select(result, source_axis, input_index=1)
     elif chosen is None:
         for i in range(index_rank):
             node.link(Axis(indices, i), Axis(y, axis + i))
+
+
+def _follow(node: NodeContext, source: Axis, result: Axis, chosen: Positions) -> None:
+    """Link positions to those that they are copied from; heads that are repeated one by one stand for their copies."""
+    times = len(chosen) // max(node.width(source) or 0, 1)
+    if times > 1 and np.array_equal(chosen, np.repeat(np.arange(node.width(source) or 0), times)):
+        node.repeat(source, result, chosen, np.arange(len(chosen)))
+    else:
+        node.link(source, result, chosen, None)
 
 
 _PADS = "it pads this axis with values of other positions"

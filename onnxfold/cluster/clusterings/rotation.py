@@ -64,16 +64,20 @@ class Rotations(Candidates):
         """Return the leading k axes."""
         encode, decode = self.encode[:k], self.decode[:, :k]
         if self.centred:
-            # The reflection that exchanges the first axis and the direction of the vector of ones.
-            identity = np.eye(k)
-            apart = identity[0] - 1.0 / np.sqrt(k)
-            length = float(apart @ apart)
-            turn = identity - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else identity
+            turn = _ones_reflection(k)
             encode, decode = turn @ encode, decode @ turn
         if self.normed:
             scale = np.sqrt(k / self.encode.shape[1])
             encode, decode = encode * scale, decode / scale
         return axes_partition(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
+
+
+def _ones_reflection(k: int) -> Matrix:
+    """Return the reflection that exchanges the first axis and the direction of the vector of ones."""
+    identity = np.eye(k)
+    apart = identity[0] - 1.0 / np.sqrt(k)
+    length = float(apart @ apart)
+    return identity - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else identity
 
 
 def rotations(
@@ -166,7 +170,11 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
     """
     (rows,) = group.with_role(Role.PRODUCER)
     moments = [(_products(view, rows), np.eye(group.size))]
-    known = [c for reader in seen if np.isfinite(c := reader.covariance).all() and np.trace(c) > 0.0]
+    known = [
+        reader.covariance
+        for reader in seen
+        if np.isfinite(reader.covariance).all() and np.trace(reader.covariance) > 0.0
+    ]
     if not known:
         return rotations(moments)
     metric: Matrix = np.sum([covariance / np.trace(covariance) for covariance in known], axis=0)

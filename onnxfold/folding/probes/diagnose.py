@@ -50,25 +50,7 @@ def diagnose(
     size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
     whole = inputs[: max(1, _SAMPLES // max(size, 1))]
     try:
-        walk = SideBySide(original, folded, plan, whole)
-        view = walk.reference.view
-        activations = walk.reference.values.values()
-        samples = max((sum(len(part) for part in parts if part.ndim) for parts in activations), default=0)
-        layers = {_measured_tensor(view, layer): layer for layer in find_layers(view)}
-        seen: dict[str, list[tuple[int, Axis]]] = {}
-        for i, group in enumerate(groups):
-            for member in group.with_role(Role.CONSUMER)[:1]:
-                seen.setdefault(member.uses[0].channels.tensor, []).append((i, member.uses[0].channels))
-        ratios: list[VarianceRatio] = []
-        histograms: dict[int, CorrelationHistogram] = {}
-        for before, after in walk.steps("compare activations", progress):
-            walk.run(before, after)
-            for name in before.output:
-                if name in layers:
-                    ratios += _ratio(walk, name, layers[name])
-                for i, axis in seen.get(name, ()):
-                    histograms[i] = _correlations(walk, groups[i], axis)
-        return Diagnostics((), tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
+        return _measure_activations(SideBySide(original, folded, plan, whole), groups, progress)
     except VerificationError as error:
         return Diagnostics(not_run=str(error))
 
@@ -85,6 +67,27 @@ def error_curves(
         at = tuple(float(curve[k]) for k in shown)
         curves.append(ErrorCurve(group.name, tuple(shown), at, width, float(curve[width])))
     return tuple(curves)
+
+
+def _measure_activations(walk: SideBySide, groups: Sequence[FoldGroup], progress: Progress) -> Diagnostics:
+    view = walk.reference.view
+    activations = walk.reference.values.values()
+    samples = max((sum(len(part) for part in parts if part.ndim) for parts in activations), default=0)
+    layers = {_measured_tensor(view, layer): layer for layer in find_layers(view)}
+    seen: dict[str, list[tuple[int, Axis]]] = {}
+    for i, group in enumerate(groups):
+        for member in group.with_role(Role.CONSUMER)[:1]:
+            seen.setdefault(member.uses[0].channels.tensor, []).append((i, member.uses[0].channels))
+    ratios: list[VarianceRatio] = []
+    histograms: dict[int, CorrelationHistogram] = {}
+    for before, after in walk.steps("compare activations", progress):
+        walk.run(before, after)
+        for name in before.output:
+            if name in layers:
+                ratios += _ratio(walk, name, layers[name])
+            for i, axis in seen.get(name, ()):
+                histograms[i] = _correlations(walk, groups[i], axis)
+    return Diagnostics((), tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
 
 
 # -- variance ratios ---------------------------------------------------------------------------

@@ -41,11 +41,7 @@ class NodeSessions:
 
     def shared(self, node: NodeProto, feeds: Mapping[str, Array]) -> ort.InferenceSession:
         """Return a session for a node that reads nothing but `feeds`; it takes and gives values in the node's order."""
-        # The node without its name and those of its tensors.
-        inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
-        alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
-        alike.input.extend(inputs[n] for n in node.input)
-        alike.output.extend(n and f"o{i}" for i, n in enumerate(node.output))
+        alike = _drop_names(node)
         kinds = tuple((v.dtype.str, np.ndim(v)) for v in feeds.values())
         key = alike.SerializeToString(deterministic=True), kinds, self._opsets
         if key not in self._kept:
@@ -152,6 +148,15 @@ class NodeRunner:
 def _input(i: int) -> str:
     """Return the name of the i-th tensor that a node reads, in a session that is shared."""
     return f"i{i}"
+
+
+def _drop_names(node: NodeProto) -> NodeProto:
+    """Return a node without its name and those of its tensors."""
+    inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
+    alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    alike.input.extend(inputs[n] for n in node.input)
+    alike.output.extend(n and f"o{i}" for i, n in enumerate(node.output))
+    return alike
 
 
 def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:

@@ -301,15 +301,7 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
         logging.getLogger("onnxruntime.tools.symbolic_shape_infer").setLevel(logging.CRITICAL)
-        light = light_model(model, weights)
-        # It reads values of weights, so weights without values become inputs.
-        stubs = [t for t in light.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-        kept = [t for t in light.graph.initializer if t.data_location != TensorProto.EXTERNAL]
-        del light.graph.initializer[:]
-        light.graph.initializer.extend(kept)
-        listed = {info.name for info in light.graph.input}
-        infos = (helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stubs if t.name not in listed)
-        light.graph.input.extend(infos)
+        light = _turn_stubs_into_inputs(light_model(model, weights))
         inference = SymbolicShapeInference(2**31 - 1, False, False, 0)
         inference._preprocess(light)
         with contextlib.suppress(Exception):  # what it knows until then holds
@@ -321,3 +313,15 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
         for name, (elem_type, shape, symbols) in types.items()
         if elem_type
     }
+
+
+def _turn_stubs_into_inputs(model: ModelProto) -> ModelProto:
+    """Return a model whose weights without values are inputs: the tool reads values of weights."""
+    stubs = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    kept = [t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    listed = {info.name for info in model.graph.input}
+    infos = (helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stubs if t.name not in listed)
+    model.graph.input.extend(infos)
+    return model

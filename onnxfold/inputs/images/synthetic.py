@@ -272,22 +272,31 @@ def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
     random = np.random.default_rng(seed)
     if kind == NOISE or len(shape) not in (3, 4):
         return random.standard_normal(shape)
-    if len(shape) == 3:  # 1/f noise along the last axis
-        spectrum = np.fft.rfft(random.standard_normal(shape), axis=-1)
-        spectrum /= np.sqrt(np.maximum(np.arange(spectrum.shape[-1]), 1.0))
-        signal: npt.NDArray[np.float64] = np.fft.irfft(spectrum, shape[-1], axis=-1)
-        signal -= signal.mean()
-        signal /= max(float(signal.std()), 1e-12)
-        return signal
+    if len(shape) == 3:
+        return _pink(shape, random)
     if shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
         return dead_leaves(shape[0], shape[3], shape[1], shape[2], seed=seed).transpose(0, 2, 3, 1)
     return dead_leaves(*shape, seed=seed)
 
 
+def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return 1/f noise along the last axis, standardised."""
+    spectrum = np.fft.rfft(random.standard_normal(shape), axis=-1)
+    spectrum /= np.sqrt(np.maximum(np.arange(spectrum.shape[-1]), 1.0))
+    signal: npt.NDArray[np.float64] = np.fft.irfft(spectrum, shape[-1], axis=-1)
+    signal -= signal.mean()
+    signal /= max(float(signal.std()), 1e-12)
+    return signal
+
+
 def affordable_samples(view: GraphView, most_bytes: int) -> int:
     """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
-    shapes = (view.shape(output) for node in view.nodes for output in node.output)
-    largest = max((prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes if shape), default=1)
+    largest = 1
+    for node in view.nodes:
+        for output in node.output:
+            shape = view.shape(output)
+            if shape:
+                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
     return most_bytes // (3 * 4 * largest)
 
 

@@ -93,6 +93,13 @@ def _along(vector: Tensor, x: Tensor) -> Tensor:
 _FLOOR = 1e-3
 
 
+class _ThreadErrors(local):
+    """Errors of statistics that the layers of a run note, for each thread by itself."""
+
+    def __init__(self) -> None:
+        self.errors: list[Tensor] = []
+
+
 class InversionObjective:
     """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
 
@@ -106,8 +113,7 @@ class InversionObjective:
         fused = [] if norms else fused_layers(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
         self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *filter(None, [self.scores])]))
-        self._thread = local()  # each thread has the errors of statistics that the layers of its own run note
-        self._thread.errors = []
+        self._thread = _ThreadErrors()
         for node in norms:
             norm = batch_norm(view, node)
             assert norm is not None
@@ -120,7 +126,8 @@ class InversionObjective:
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
         """Return the terms that the model has for one batch, named as the fields of :class:`LossWeights`."""
-        errors = self._thread.errors = list[Tensor]()
+        errors = self._thread.errors
+        errors.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
             tensors = self.graph.run(feeds, self.wanted)
         terms = {"evenness" if self.has_fused else "statistics": torch.stack(errors).sum()} if errors else {}

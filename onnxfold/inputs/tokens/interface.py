@@ -163,12 +163,7 @@ def token_interface(view: GraphView) -> TokenInterface | None:
     """Return the purposes of the inputs of a language model; None for any other model."""
     inputs: list[TokenInput] = []
     for info in input_infos(view):
-        fits = (
-            purpose
-            for pattern, kinds, ranks, purpose in _ROWS
-            if pattern.search(info.name) and info.dtype.kind in kinds and len(info.shape) in ranks
-        )
-        purpose = next(fits, Purpose.OTHER)
+        purpose = _purpose(info)
         shape = cache_shape(view, info.name, info.shape) if purpose is Purpose.CACHE else info.shape
         inputs.append(TokenInput(info.name, purpose, info.dtype, shape, bool(ENCODER.search(info.name))))
     if not _has_tokens(inputs):
@@ -177,6 +172,15 @@ def token_interface(view: GraphView) -> TokenInterface | None:
         return None
     ids = [info.name for info in inputs if info.purpose is Purpose.IDS]
     return TokenInterface(tuple(inputs), look_up(view, ids[0] if ids else ""))
+
+
+def _purpose(info: InputInfo) -> Purpose:
+    fits = (
+        purpose
+        for pattern, kinds, ranks, purpose in _ROWS
+        if pattern.search(info.name) and info.dtype.kind in kinds and len(info.shape) in ranks
+    )
+    return next(fits, Purpose.OTHER)
 
 
 def _has_tokens(inputs: list[TokenInput]) -> bool:

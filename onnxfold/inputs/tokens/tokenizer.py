@@ -235,7 +235,14 @@ def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[
 
 def _require_tokenizer(tokenizer: Tokenizer) -> None:
     """Look at every part once, so that what is wrong in the file is said while it is read."""
-    ids = [*tokenizer.special, *tokenizer.added_ids, *tokenizer.frame[0], *tokenizer.frame[1], *tokenizer._weights]
+    ids = [
+        *tokenizer.special,
+        *tokenizer.added_ids,
+        *tokenizer.frame[0],
+        *tokenizer.frame[1],
+        *tokenizer.beginnings,
+        *tokenizer._weights,
+    ]
     if not tokenizer._weights or not all(type(i) is int for i in ids):
         raise TypeError
     if not np.isfinite(list(tokenizer._weights.values())).all():
