@@ -8,10 +8,10 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_float, attr_int, attr_ints, attribute, rewritten, with_input
 from onnxfold.graph.patterns import Match, Mismatch, Op, chain, scaled
-from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline, Rewrite
 from onnxfold.passes.normalize.unneeded import RemoveUnused, passes_on
+from onnxfold.quantize.integers import read_integers
 
 _ERF_PLUS_1 = Op("Add", (Op("Erf", (scaled("x", 1 / math.sqrt(2)),)), 1.0))
 _CLIP_PLUS_3 = Op("Clip", (Op("Add", ("x", 3.0)),))
@@ -216,7 +216,8 @@ class DropQuantisation(Pass):
         for node in view.nodes:
             source = view.producer(node.input[0]) if node.op_type == "DequantizeLinear" else None
             if node.op_type == "DequantizeLinear" and view.is_weight(node.input[0]):
-                renamed[node.output[0]] = view.add_weight(node.input[0].removesuffix("_quantized"), _floats(view, node))
+                floats = read_integers(view, node.input, attr_int(node, "axis", 1)).values
+                renamed[node.output[0]] = view.add_weight(node.input[0].removesuffix("_quantized"), floats)
             elif source is None or source.op_type != "QuantizeLinear":
                 nodes.append(node)
             elif node.output[0] in view.output_names:
@@ -230,17 +231,6 @@ class DropQuantisation(Pass):
         view.replace_nodes(nodes)
         view.rename_inputs(renamed)
         return PassResult(True)
-
-
-def _floats(view: GraphView, node: NodeProto) -> Array:
-    """Return the numbers that integers stand for."""
-    stored, scale = view.weight(node.input[0]), view.weight(node.input[1])
-    zero = view.weight(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros_like(scale)
-    if scale.ndim:
-        shape = [1] * stored.ndim
-        shape[attr_int(node, "axis", 1)] = -1
-        scale, zero = scale.reshape(shape), zero.reshape(shape)
-    return ((stored.astype(np.float64) - zero) * scale).astype(scale.dtype)
 
 
 def _clipping_nodes(view: GraphView, node: NodeProto, name: str) -> list[NodeProto]:

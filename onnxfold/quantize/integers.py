@@ -8,7 +8,7 @@ bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -38,9 +38,8 @@ class Integers:
     @property
     def values(self) -> Array:
         """The numbers that the integers stand for."""
-        zero = 0 if self.zero is None else self._spread(self.zero).astype(np.int32)
-        values: Array = (self.numbers.astype(np.int32) - zero).astype(self.scale.dtype) * self._spread(self.scale)
-        return values
+        centred = self.numbers.astype(np.float64) - (0 if self.zero is None else self._spread(self.zero))
+        return (centred * self._spread(self.scale)).astype(self.scale.dtype)
 
     def hold(self, values: Array) -> "Integers":
         """Return other numbers as integers in the range of these; these where the numbers are the same."""
@@ -77,6 +76,13 @@ class Integers:
 
 def _no_zeros(scale: Array) -> Array:
     return np.where(scale > 0, scale, 1)
+
+
+def read_integers(view: GraphView, names: Sequence[str], axis: int) -> Integers:
+    """Return integers by their name and those of scale and zero point; several scales lie along an axis."""
+    numbers, scale, *zero = (view.weight(name) for name in names if name)
+    along = None if scale.size == 1 else axis % numbers.ndim
+    return Integers(numbers, scale, zero[0] if zero else None, along)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +124,8 @@ class StoredNumbers:
         done = requantize_blocks(view, self.blocks) + self._close_products(view)
         # A bias takes its scale from the weight beside it.
         done += sum(self._close_constants(view, biases) for biases in (False, True))
-        RemoveUnused()(view)
+        if self._integers:
+            RemoveUnused()(view)
         return f"{done} weights of {' and '.join(sorted(kinds))} were folded as numbers, and are stored as before"
 
     def _close_products(self, view: GraphView) -> int:
@@ -141,7 +148,8 @@ class StoredNumbers:
             if integers is not None:
                 view.remove_weights([name])
                 made.append(rewritten(held.nodes[0], inputs=held.put(view, integers)))
-        view.replace_nodes([*made, *view.nodes])
+        if made:
+            view.replace_nodes([*made, *view.nodes])
         return len(made)
 
 
@@ -169,11 +177,8 @@ def _constant(view: GraphView, node: NodeProto) -> Opened | None:
         return None
     if node.output[0] in view.output_names or not all(view.is_weight(name) for name in node.input):
         return None
-    integers = _read(view, node.input)
-    if integers.numbers.dtype.kind not in "iu":
-        return None
-    axis = None if integers.scale.size == 1 else attr_int(node, "axis", 1) % integers.numbers.ndim
-    return Opened((node,), tuple(node.input), replace(integers, axis=axis))
+    integers = read_integers(view, node.input, attr_int(node, "axis", 1))
+    return Opened((node,), tuple(node.input), integers) if integers.numbers.dtype.kind in "iu" else None
 
 
 def _product(view: GraphView, node: NodeProto) -> Opened | None:
@@ -188,9 +193,7 @@ def _product(view: GraphView, node: NodeProto) -> Opened | None:
     names = tuple(tensors[name] for name in ("weight", "scale", "zero") if name in tensors)
     if not all(view.is_weight(name) for name in names):
         return None
-    integers = _read(view, names)
-    if integers.scale.size > 1:
-        integers = replace(integers, axis=integers.numbers.ndim - 1)
+    integers = read_integers(view, names, -1)
     # A scale per column belongs to a matrix.
     is_known = integers.axis is None or (product.op_type == "MatMulInteger" and integers.scale.ndim == 1)
     return Opened((dynamic, product), names, integers) if is_known else None
@@ -232,11 +235,6 @@ def _bias(view: GraphView, name: str, integers: Integers) -> Integers | None:
     if x.size > 1:
         return None
     return integers.in_steps(view.weight(name), (x.reshape(()) * weight).reshape(weight.shape))
-
-
-def _read(view: GraphView, names: Sequence[str]) -> Integers:
-    numbers, scale = (view.weight(name) for name in names[:2])
-    return Integers(numbers, scale, view.weight(names[2]) if len(names) > 2 else None)
 
 
 def _put(view: GraphView, name: str, values: Array) -> str:
