@@ -36,6 +36,13 @@ class Integers:
     axis: int | None = None  # None with one scale
 
     @property
+    def are_sound(self) -> bool:
+        """Whether these are integers, with as many scales and zero points as they need."""
+        count = 1 if self.axis is None else self.numbers.shape[self.axis]
+        sizes = {part.size for part in (self.scale, self.zero) if part is not None}
+        return self.numbers.dtype.kind in "iu" and sizes == {count}
+
+    @property
     def values(self) -> Array:
         """The numbers that the integers stand for."""
         centred = self.numbers.astype(np.float64) - (0 if self.zero is None else self._spread(self.zero))
@@ -81,7 +88,7 @@ def _no_zeros(scale: Array) -> Array:
 def read_integers(view: GraphView, names: Sequence[str], axis: int) -> Integers:
     """Return integers by their name and those of scale and zero point; several scales lie along an axis."""
     numbers, scale, *zero = (view.weight(name) for name in names if name)
-    along = None if scale.size == 1 else axis % numbers.ndim
+    along = None if scale.size == 1 or not numbers.ndim else axis % numbers.ndim
     return Integers(numbers, scale, zero[0] if zero else None, along)
 
 
@@ -178,7 +185,7 @@ def _constant(view: GraphView, node: NodeProto) -> Opened | None:
     if node.output[0] in view.output_names or not all(view.is_weight(name) for name in node.input):
         return None
     integers = read_integers(view, node.input, attr_int(node, "axis", 1))
-    return Opened((node,), tuple(node.input), integers) if integers.numbers.dtype.kind in "iu" else None
+    return Opened((node,), tuple(node.input), integers) if integers.are_sound else None
 
 
 def _product(view: GraphView, node: NodeProto) -> Opened | None:
@@ -196,7 +203,7 @@ def _product(view: GraphView, node: NodeProto) -> Opened | None:
     integers = read_integers(view, names, -1)
     # A scale per column belongs to a matrix.
     is_known = integers.axis is None or (product.op_type == "MatMulInteger" and integers.scale.ndim == 1)
-    return Opened((dynamic, product), names, integers) if is_known else None
+    return Opened((dynamic, product), names, integers) if is_known and integers.are_sound else None
 
 
 def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: dict[str, list[str]]) -> list[NodeProto]:

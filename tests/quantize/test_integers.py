@@ -71,6 +71,15 @@ def test_a_range_without_negative_numbers_gets_them() -> None:
     np.testing.assert_allclose(Integers(old.numbers, old.scale).hold(wanted).values, [0, 2, 0.5], atol=0.01)
 
 
+def test_scales_that_do_not_fit_are_not_read() -> None:
+    numbers = np.zeros((2, 3), np.int8)
+    assert Integers(numbers, np.ones(3, np.float32), np.zeros(3, np.int8), 1).are_sound
+    assert not Integers(numbers, np.ones(3, np.float32), np.zeros(3, np.int8), 0).are_sound
+    assert not Integers(numbers, np.ones(3, np.float32), np.zeros(2, np.int8), 1).are_sound
+    assert not Integers(np.array(1, np.int8), np.ones(3, np.float32)).are_sound
+    assert not Integers(numbers.astype(np.float32), np.float32(1)).are_sound
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_opened_computes_nearly_the_same_and_closes_to_the_same_bytes(form: Form, tmp_path: Path) -> None:
     model = form(models.chain_conv(0), tmp_path)
