@@ -4,6 +4,7 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+
+#: How far a step of Muon moves a weight at most, relative to its size.
+_MUON_LR = 0.05
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Recipe:
     progressive : bool
         Whether images are smaller at first: 5/8 of their height and width in the first third of the epochs, 3/4 in the
         second.
+    muon : bool
+        Whether convolutions are moved by Muon, and the rest by SGD at half of `max_lr`.
 
     Notes
     -----
@@ -52,7 +58,8 @@ class Recipe:
     References
     ----------
     Jordan, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", arXiv:2404.00498: alternating flips. Smith and Topin,
-    "Super-Convergence", arXiv:1708.07120: the schedule.
+    "Super-Convergence", arXiv:1708.07120: the schedule. Jordan et al., "Muon", 2024, with the size of each weight kept
+    as in the training of the first of these.
     """
 
     epochs: int
@@ -67,6 +74,35 @@ class Recipe:
     device: str = "cpu"
     bfloat16: bool = False
     progressive: bool = False
+    muon: bool = False
+
+
+class ConvolutionMuon(torch.optim.Muon):
+    """Muon on weights of convolutions in channels_last, as matrices of a row per output channel.
+
+    A normalisation follows each of these layers, so that the size of its weight is free: its Frobenius norm is kept at
+    the square root of the number of rows, which a step of orthogonal rows has, too. The learning rate is relative.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], lr: float) -> None:
+        self._weights = weights
+        self._matrices = [nn.Parameter(_matrix(weight.detach())) for weight in weights]
+        super().__init__(self._matrices, lr=lr, weight_decay=0.0, momentum=0.9)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move the weights, which share their memory with the matrices."""
+        for weight, matrix in zip(self._weights, self._matrices, strict=True):
+            assert weight.grad is not None
+            matrix.grad = _matrix(weight.grad.contiguous(memory_format=torch.channels_last))
+        super().step(closure)  # type: ignore[no-untyped-call]
+        for matrix in self._matrices:
+            matrix.mul_(len(matrix) ** 0.5 / matrix.norm())
+
+
+def _matrix(weight: Tensor) -> Tensor:
+    """Return a view of shape (channels, height * width * inputs) of a weight in channels_last."""
+    return weight.permute(0, 2, 3, 1).view(len(weight), -1)
 
 
 def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -146,18 +182,31 @@ def fit(
     mean, std = (255 * torch.tensor(values, device=device) for values in normalisation)
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.SGD(
-        [{"params": weights, "weight_decay": recipe.l2}, {"params": others, "weight_decay": 0.0}],
+    # A matrix of one column per channel has no directions to balance.
+    convolutions = [p for p in weights if recipe.muon and p.ndim == 4 and p.shape[1] > 1]
+    by_muon = set(convolutions)
+    sgd = torch.optim.SGD(
+        [
+            {"params": [p for p in weights if p not in by_muon], "weight_decay": recipe.l2},
+            {"params": others, "weight_decay": 0.0},
+        ],
         lr=recipe.max_lr,
         momentum=recipe.momentum,
         nesterov=True,
     )
     steps = len(x) // recipe.batch_size
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=recipe.max_lr, total_steps=recipe.epochs * steps)
+    one_cycle = partial(torch.optim.lr_scheduler.OneCycleLR, total_steps=recipe.epochs * steps)
+    optimizers: list[torch.optim.Optimizer] = [sgd]
+    schedulers = [one_cycle(sgd, max_lr=recipe.max_lr / 2 if recipe.muon else recipe.max_lr)]
+    if convolutions:
+        optimizers.append(ConvolutionMuon(convolutions, lr=_MUON_LR))
+        schedulers.append(one_cycle(optimizers[-1], max_lr=_MUON_LR, cycle_momentum=False))
     criterion = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
     history: list[dict[str, Any]] = []
     flipped = torch.rand(len(x), generator=generator) < 0.5
-    parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    parts: dict[str, Any] = {"model": model}
+    parts |= {f"optimizer {i}": optimizer for i, optimizer in enumerate(optimizers)}
+    parts |= {f"scheduler {i}": scheduler for i, scheduler in enumerate(schedulers)}
     if checkpoint is not None and checkpoint.is_file():
         state = torch.load(checkpoint)
         for name, part in parts.items():
@@ -182,11 +231,12 @@ def fit(
             total_loss += loss.detach()
             if recipe.l1:
                 loss = loss + recipe.l1 * torch.stack([weight.abs().sum() for weight in weights]).sum()
-            optimizer.zero_grad()
+            model.zero_grad()
             loss.backward()
-            lr = optimizer.param_groups[0]["lr"]
-            optimizer.step()
-            scheduler.step()
+            lr = optimizers[-1].param_groups[0]["lr"]
+            for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+                optimizer.step()
+                scheduler.step()
         history.append(
             {
                 "epoch": epoch,
@@ -198,9 +248,9 @@ def fit(
         print(f"epoch {epoch}/{recipe.epochs}: {history[-1]}", flush=True)
         if checkpoint is not None:
             kept = {name: part.state_dict() for name, part in parts.items()}
-            partial = checkpoint.with_suffix(".part")
-            torch.save(kept | {"generator": generator.get_state(), "history": history}, partial)
-            partial.replace(checkpoint)
+            unfinished = checkpoint.with_suffix(".part")
+            torch.save(kept | {"generator": generator.get_state(), "history": history}, unfinished)
+            unfinished.replace(checkpoint)
     model.to(device="cpu", memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
     return history
 
@@ -216,6 +266,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, epochs: int) -> None:
     penalty.add_argument("--l2", type=float, help=f"weight decay (default: {Recipe.l2:g})")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--bfloat16", action="store_true", help="compute in bfloat16 what torch.autocast lets")
+    parser.add_argument(
+        "--muon", action="store_true", help="move convolutions by Muon, in batches of twice as many images"
+    )
     parser.add_argument("--progressive", action="store_true", help="smaller images in the first epochs")
     parser.add_argument("--checkpoint", type=Path, help="file to keep the state in after each epoch, and to go on from")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch on the CPU; the weights depend on it")
@@ -245,6 +298,8 @@ def parse_recipe(
         device=args.device,
         bfloat16=args.bfloat16,
         progressive=args.progressive,
+        muon=args.muon,
+        batch_size=2 * Recipe.batch_size if args.muon else Recipe.batch_size,
     )
 
 
