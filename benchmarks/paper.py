@@ -3,8 +3,8 @@
 Usage: python -m benchmarks.paper --data DIR --models DIR [--only REMOVED ...] [--resume] [--page FILE.md]
 
 DIR with data holds ``cifar10_test.npz``; DIR with models holds the network and the log of its training, as
-``python -m benchmarks.training.cifar10 --net resnet18 --width 64 --epochs 12 --bfloat16 --progressive --threads 2``
-writes them. Images that are inverted for the first cell of a system wait in a cache for the others.
+``python -m benchmarks.training.cifar10 --net resnet18 --width 64 --epochs 12 --bfloat16 --muon --threads 2`` writes
+them. Images that are inverted for the first cell of a system wait in a cache for the others.
 """
 
 import argparse
@@ -37,16 +37,22 @@ _BYTES = {"objective": "weights", "round_to": 1}
 OURS: dict[str, dict[str, Any]] = {
     "`fold`, closed form": _BYTES,
     "`fold --refine`": _BYTES | {"refine": "all"},
-    "`fold --method fold-ar --allocation uniform`": {"method": "fold-ar", "allocation": "uniform"},
+    **{
+        f"`fold --method {method} --allocation uniform`": {"method": method, "allocation": "uniform"}
+        for method in ("fold-dir", "fold-ar", "fold-naive", "ifm", "prune-l2", "prune-l1")
+    },
 }
+#: What a recipe may have, as the options of the training are called.
+_FLAGS = ("bfloat16", "muon", "progressive")
 _HEAD = """# The paper's network at the paper's size
 
 Reproduce with `python -m benchmarks.paper --data DATA --models MODELS --page PAGE`. ResNet18 for CIFAR-10 at full
 width, {parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f}
-minutes on two cores, beside other work: {dense:.2f} % on the 10,000 test images. Points are lost from each system's own
+minutes on two cores: {dense:.2f} % on the 10,000 test images. Points are lost from each system's own
 whole network, of which the published ones have 94.72 %. No data. Two of our rows spend all accuracy on weights
-(`--objective weights --round-to 1`). Seconds are those of a whole fold on two cores. Images are inverted at 70 % of the
-closed form, and more of them at 70 % of the refinement; other cells take them from a cache.
+(`--objective weights --round-to 1`); the others are published methods, with the same share of each layer removed.
+Seconds are those of a whole fold on two cores. Images are inverted at 70 % of the closed form, and more of them at 70 %
+of the refinement; other cells take them from a cache.
 
 """
 
@@ -68,9 +74,9 @@ def measure(path: Path, sparsity: float, options: dict[str, Any], images: Images
 def page(rows: dict[str, dict[str, Any]], log: dict[str, Any]) -> str:
     """Return the page, with the rows that were measured."""
     recipe = log["recipe"]
-    shown = "--bfloat16 --progressive" if recipe["bfloat16"] and recipe["progressive"] else ""
+    flags = [f"--{name}" for name in _FLAGS if recipe[name]]
     head = _HEAD.format(
-        parameters=log["parameters"], recipe=f"--epochs {recipe['epochs']} {shown}".strip(),
+        parameters=log["parameters"], recipe=" ".join([f"--epochs {recipe['epochs']}", *flags]),
         minutes=log["seconds"] / 60, dense=100 * log["test_accuracy_bn"],
     )  # fmt: skip
     columns = ["system", *(f"{s:.0%} removed" for s in SPARSITIES), "time"]
@@ -94,12 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--only", type=float, nargs="+", default=SPARSITIES, metavar="REMOVED")
-    parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote")
+    parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote of this network")
     parser.add_argument("--page", type=Path, default=Path("benchmarks/paper.md"))
     options = parser.parse_args(arguments)
     store, path = options.page.with_suffix(".json"), options.models / f"{NETWORK}_bn.onnx"
     log = json.loads((options.models / f"{NETWORK}.json").read_text())
-    rows: dict[str, Any] = json.loads(store.read_text())["rows"] if options.resume and store.is_file() else {}
+    training = {key: log[key] for key in ("recipe", "seconds", "parameters", "test_accuracy_bn", "history")}
+    kept = json.loads(store.read_text()) if options.resume and store.is_file() else {}
+    rows: dict[str, Any] = kept["rows"] if kept.get("training") == training else {}
     images, small = cifar10.load_test(options.data)
     labels = small.astype("int64")
     with tempfile.TemporaryDirectory() as cache:
@@ -110,8 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 rows[key] = measure(path, sparsity, asked | {"cache": cache}, images, labels)
                 print(key, rows[key], flush=True)
-                kept = {key: log[key] for key in ("recipe", "seconds", "parameters", "test_accuracy_bn", "history")}
-                write({store: f"{json.dumps({'training': kept, 'rows': rows}, indent=1)}\n".encode()})
+                write({store: f"{json.dumps({'training': training, 'rows': rows}, indent=1)}\n".encode()})
     write({options.page: page(rows, log).encode()})
     return 0
 

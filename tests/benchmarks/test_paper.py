@@ -3,7 +3,7 @@
 from benchmarks.paper import OURS, SPARSITIES, page
 
 LOG = {
-    "recipe": {"epochs": 12, "bfloat16": True, "progressive": True},
+    "recipe": {"epochs": 12, "bfloat16": True, "muon": True, "progressive": False},
     "parameters": 11_173_962,
     "seconds": 4800,
     "test_accuracy_bn": 0.94,
@@ -14,7 +14,7 @@ def test_points_are_lost_from_the_whole_network_and_rows_that_wait_are_empty() -
     last, *_, first = OURS
     rows = {f"{last}:{s:g}": {"top1": 93.5, "seconds": 100 + i} for i, s in enumerate(SPARSITIES)}
     lines = page(rows, LOG).splitlines()
-    assert "`--epochs 12 --bfloat16 --progressive` in 80" in " ".join(lines)
+    assert "`--epochs 12 --bfloat16 --muon` in 80" in " ".join(lines)
     (line,) = (line for line in lines if line.startswith(f"| {last} |"))
     assert [cell.strip() for cell in line.split("|")[2:-2]] == [f"93.50 (-0.50), {100 + i} s" for i in range(4)]
     (empty,) = (line for line in lines if line.startswith(f"| {first} |"))

@@ -103,3 +103,25 @@ def test_a_version_is_registered_once() -> None:
         operator("Clip", since=11)(lambda node: torch.relu)
     assert find_builder("", "Clip", 10) is not find_builder("ai.onnx", "Clip", 11)
     assert find_builder("", "TopK", 9) is None
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_quantisation_has_a_scale_per_entry_of_an_axis(axis: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 3, 3)).astype(np.float32)
+    constants = {
+        "scale": np.array([0.01, 0.02, 0.05], np.float32),
+        "zero": np.array([-3, 0, 5], np.int8),
+    }
+    nodes = [
+        helper.make_node(op, [source, "scale", "zero"], [result], axis=axis)
+        for op, source, result in (("QuantizeLinear", "x", "q"), ("DequantizeLinear", "q", "y"))
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = TorchGraph(load(model)).run({"x": torch.from_numpy(x)}, ["y"])["y"].numpy()
+    np.testing.assert_allclose(found, run(model, {"x": x})[0], rtol=1e-5, atol=1e-6)

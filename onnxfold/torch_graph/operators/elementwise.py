@@ -74,16 +74,22 @@ def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Te
 
 
 @operation("QuantizeLinear")
-def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1) -> Tensor:
     """Round to integers, as floats; gradients pass as if nothing was rounded (arXiv 1308.3432)."""
     bounds = torch.iinfo(torch.uint8 if zero is None else zero.dtype)
-    steps = x / scale + (0 if zero is None else zero)
+    steps = x / _along(axis, scale, x.ndim)
+    steps = steps if zero is None else steps + _along(axis, zero, x.ndim)
     return (steps + (steps.round() - steps).detach()).clamp(bounds.min, bounds.max)
 
 
 @operation("DequantizeLinear")
 def dequantize(steps: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1) -> Tensor:
-    """Return what integers stand for, with one scale or one per channel."""
-    shape = [1] * steps.ndim if scale.numel() == 1 else [-1 if i == axis % steps.ndim else 1 for i in range(steps.ndim)]
-    steps = steps.to(scale.dtype)
-    return (steps if zero is None else steps - zero.reshape(shape)) * scale.reshape(shape)
+    """Return the numbers of integers, with one scale or one per channel."""
+    numbers = steps.to(scale.dtype)
+    numbers = numbers if zero is None else numbers - _along(axis, zero, steps.ndim)
+    return numbers * _along(axis, scale, steps.ndim)
+
+
+def _along(axis: int, values: Tensor, ndim: int) -> Tensor:
+    """Return one value, or one per entry of an axis, as a tensor of so many axes multiplies it."""
+    return values.reshape([-1 if values.numel() > 1 and i == axis % ndim else 1 for i in range(ndim)])

@@ -1,0 +1,1 @@
+"""Zero-shot tasks of folded language models, beside their rivals."""
