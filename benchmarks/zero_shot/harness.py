@@ -87,11 +87,12 @@ class OnnxDecoder(TemplateLM):  # type: ignore[misc]
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = ort.InferenceSession(folder / "model.onnx", settings, providers=["CPUExecutionProvider"])
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._end = json.loads((folder / "genai_config.json").read_text())["model"]["bos_token_id"]
+        said = json.loads((folder / "genai_config.json").read_text())["model"]
+        self._end, decoder = said["bos_token_id"], said["decoder"]
         self._names = [info.name for info in self._session.get_inputs()]
         self._outputs = [info.name for info in self._session.get_outputs()]
         self._empty = {
-            info.name: np.zeros((1, info.shape[1], 0, info.shape[3]), np.float32)
+            info.name: np.zeros((1, decoder["num_key_value_heads"], 0, decoder["head_size"]), np.float32)
             for info in self._session.get_inputs()
             if info.name.startswith("past_key_values")
         }
