@@ -48,11 +48,11 @@ _HEAD = """# The paper's network at the paper's size
 
 Reproduce with `python -m benchmarks.paper --data DATA --models MODELS --page PAGE`. ResNet18 for CIFAR-10 at full
 width, {parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f}
-minutes on two cores: {dense:.2f} % on the 10,000 test images. Points are lost from each system's own
-whole network, of which the published ones have 94.72 %. No data. Two of our rows spend all accuracy on weights
-(`--objective weights --round-to 1`); the others are published methods, with the same share of each layer removed.
-Seconds are those of a whole fold on two cores. Images are inverted at 70 % of the closed form, and more of them at 70 %
-of the refinement; other cells take them from a cache.
+minutes on two cores: {dense:.2f} % on the 10,000 test images. Points are lost from each system's own whole network, of
+which the published ones have 94.72 %. No data. Two of our rows spend all accuracy on weights (`--objective weights
+--round-to 1`); the others are published methods, with the same share of each layer removed, which bear the weights of
+another training better (docs/measurements.md). Seconds are those of a whole fold on two cores. Images are inverted at
+70 % of the closed form, and more of them at 70 % of the refinement; other cells take them from a cache.
 
 """
 
