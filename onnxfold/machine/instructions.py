@@ -18,12 +18,22 @@ def multiplies_bfloat16(described: Path = DESCRIBED) -> bool:
     return not any(os.environ.get(name) for name in _HELD_BY) and not _BFLOAT16.isdisjoint(flags(described))
 
 
+def is_intel(described: Path = DESCRIBED) -> bool:
+    """Whether Intel made the processor, as far as the system tells it."""
+    return _line("vendor_id", described) == "GenuineIntel"
+
+
 @cache
 def flags(described: Path = DESCRIBED) -> frozenset[str]:
     """Return the names of the first processor's extensions; none where the system does not tell them."""
+    return frozenset(_line("flags|Features", described).split())
+
+
+def _line(names: str, described: Path) -> str:
+    """Return the first processor's value of one of some names; empty where the system does not tell it."""
     try:
         text = described.read_text(errors="replace")
     except OSError:
-        return frozenset()
-    line = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    return frozenset(line[1].split() if line else ())
+        return ""
+    line = re.search(rf"^(?:{names})\s*:\s*(.+)$", text, re.MULTILINE)
+    return line[1].strip() if line else ""

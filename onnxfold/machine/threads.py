@@ -5,7 +5,7 @@ very thread that it waits for: networks of small layers then take ten times as l
 for. So nothing here spins, and there are as many threads as this process may use cores: not more, since threads of one
 parallel loop wait for the slowest of them.
 
-OpenMP, which torch computes with, decides when it is loaded whether its threads spin (:func:`load_without_spinning`).
+OpenMP, which torch computes with, decides when it is loaded whether its threads spin (:func:`load_with`).
 Where somebody else loaded it before, GNU's still spins a thousand times less as long as it manages more threads than
 there are cores (:func:`crowd`).
 """
@@ -13,7 +13,7 @@ there are cores (:func:`crowd`).
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
@@ -23,7 +23,6 @@ from threadpoolctl import ThreadpoolController
 
 from onnxfold.machine.cgroups import MOUNTED, OWN, read_settings
 
-_POLICY = "OMP_WAIT_POLICY"
 #: The name of threads that only keep helpers.
 TEAM = "onnxfold idle team"
 
@@ -111,19 +110,18 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def load_without_spinning() -> Iterator[None]:
-    """Let threads of OpenMP libraries that are loaded inside wait without spinning; the environment is left as it was.
+def load_with(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for libraries that are loaded inside; the environment is left as it was.
 
     What the user has set holds.
     """
-    if _POLICY in os.environ:
-        yield
-        return
-    os.environ[_POLICY] = "passive"
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        os.environ.pop(_POLICY, None)
+        for name in added:
+            os.environ.pop(name, None)
 
 
 @contextmanager

@@ -4,7 +4,14 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from onnxfold.errors import ConfigError
-from onnxfold.machine.threads import load_without_spinning
+from onnxfold.machine.instructions import is_intel
+from onnxfold.machine.threads import load_with
+
+#: Threads of OpenMP wait without spinning.
+_SETTINGS = {"OMP_WAIT_POLICY": "passive"}
+#: MKL adds up in one order, whatever the number of threads and the address of an array. On processors of other makers
+#: tests saw it do so by itself.
+_ON_INTEL = {"MKL_CBWR": "AUTO,STRICT"}
 
 
 def torch_is_available() -> bool:
@@ -13,9 +20,10 @@ def torch_is_available() -> bool:
 
 
 def load_torch() -> None:
-    """Import torch, before any module that computes with it is; its threads then do not spin."""
-    with load_without_spinning():
-        import_module("torch")
+    """Import torch, before any module that computes with it is: threads do not spin, nor change what is computed."""
+    with load_with(_SETTINGS | (_ON_INTEL if is_intel() else {})):
+        torch = import_module("torch")
+        torch.ones(2, 2).mm(torch.ones(2, 2))  # MKL reads its setting with its first product
 
 
 def find_device(name: str) -> str:

@@ -168,6 +168,29 @@ def test_torch_does_not_spin(torch_is: str) -> None:
     assert float(done.stdout) < 2e-4
 
 
+_INVERTED = """
+from onnxfold.graph.files.load import load
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion
+from testing.models import ALL_MODELS, random_input
+model = ALL_MODELS["residual"](0)
+made = []
+for count in (1, 2):
+    made.append(deep_inversion(load(model), random_input(model, 0, 24), threads=count, seed=0).inputs[0]["x"].tobytes())
+print(made[0] == made[1])
+"""
+
+
+def test_threads_of_torch_change_no_byte_where_nothing_is_set() -> None:
+    """The suite sets how MKL adds up; here it is as users have it."""
+    pytest.importorskip("torch")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MKL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", _INVERTED], env=environment, cwd=Path(__file__).parents[2], capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_the_number_of_threads_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a whole fold, without torch; for torch see the tests of deep inversion."""
     made = []
@@ -179,9 +202,11 @@ def test_the_number_of_threads_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_the_user_says_about_waiting_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    with threads.load_without_spinning():
-        assert os.environ["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.delenv("MKL_CBWR", raising=False)
+    with threads.load_with({"OMP_WAIT_POLICY": "passive", "MKL_CBWR": "AUTO"}):
+        assert (os.environ["OMP_WAIT_POLICY"], os.environ["MKL_CBWR"]) == ("active", "AUTO")
     assert os.environ["OMP_WAIT_POLICY"] == "active"
+    assert "MKL_CBWR" not in os.environ
 
 
 def test_idle_teams_go() -> None:
