@@ -184,10 +184,10 @@ def test_threads_of_torch_change_no_byte_where_nothing_is_set() -> None:
     """The suite sets how MKL adds up; here it is as users have it."""
     pytest.importorskip("torch")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MKL_"))}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", _INVERTED], env=environment, cwd=Path(__file__).parents[2], capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", _INVERTED], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.stdout == "True\n", done.stderr
 
 
