@@ -3,10 +3,11 @@
 import logging
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread, current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError
@@ -99,6 +100,32 @@ def _deaf_loop() -> Iterator[Any]:
         yield runner.loop
     finally:
         runner.stop()
+
+
+@contextmanager
+def heard_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a check that raises once more an interrupt that nobody heard.
+
+    Python ignores exceptions in finalisers, and those of futures take a good part of a sweep of small jobs.
+    """
+    heard, before = Event(), signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or current_thread() is not main_thread():
+        yield lambda: None
+        return
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard.set()
+        signal.default_int_handler(number, frame)
+
+    def check() -> None:
+        if heard.is_set():
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -111,15 +111,17 @@ def run_jobs(
         futures[client.submit(work, job.sent, pieces, made, key=f"{FOLDS}-{job.key}")] = job
     tell(FOLDS, 0, len(jobs))
     failed = 0
-    for done, future in enumerate(as_completed(futures), start=1):
-        outcome = _outcome(future, futures[future])
-        take(futures[future], outcome)
-        future.release()
-        if outcome.row.status != DONE:
-            if not failed:
-                tell(f"{NOTED} goes on without {describe_row(outcome.row)}: {outcome.row.error}", 0, 0)
-            failed += 1
-        tell(FOLDS, done, len(jobs))
+    with cluster.heard_interrupts() as check:
+        for done, future in enumerate(as_completed(futures), start=1):
+            outcome = _outcome(future, futures[future])
+            take(futures[future], outcome)
+            future.release()
+            if outcome.row.status != DONE:
+                if not failed:
+                    tell(f"{NOTED} goes on without {describe_row(outcome.row)}: {outcome.row.error}", 0, 0)
+                failed += 1
+            tell(FOLDS, done, len(jobs))
+            check()
 
 
 def _send(client: "Client", content: Content, sent: dict[str, list["Future"]]) -> list["Future"]:

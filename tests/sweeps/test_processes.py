@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold import api
+from onnxfold.sweeps.cluster import heard_interrupts
 from onnxfold.sweeps.results import SweepFolder
 from onnxfold.sweeps.row import Row
 
@@ -116,3 +117,20 @@ def test_an_interrupt_ends_all_processes_with_one_word(tmp_path: Path) -> None:
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
     assert all(row.status == "done" for row in folder.rows().values())
+
+
+def test_an_interrupt_in_a_finaliser_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Collected:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    ignored: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda raised: ignored.append(raised.exc_type))
+    before = signal.getsignal(signal.SIGINT)
+    with heard_interrupts() as check:
+        check()
+        Collected()
+        with pytest.raises(KeyboardInterrupt):
+            check()
+    assert ignored == [KeyboardInterrupt]
+    assert signal.getsignal(signal.SIGINT) is before
