@@ -21,12 +21,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import HealthCheck, settings
 
-from onnxfold.machine.instructions import is_intel
+from onnxfold.torch_graph.availability import reproducible_products
 from tests import command_line
 
 # As `load_torch` sets it where it is the first to load torch; in tests it may not be.
-if is_intel():
-    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+for _name, _value in reproducible_products().items():
+    os.environ.setdefault(_name, _value)
 
 # The same examples in every run, however slow or busy the machine is.
 settings.register_profile(

@@ -24,7 +24,6 @@ from benchmarks.language_models.generation import speed
 from onnxfold.files import write
 
 _HARNESS = Path(__file__).with_name("harness.py")
-_PUBLISHED_AR = {"method": "fold-ar"}
 DENSE = "dense"
 #: Options of a fold by the name of a row.
 ROWS: dict[str, dict[str, Any]] = {
@@ -36,7 +35,7 @@ ROWS: dict[str, dict[str, Any]] = {
         for s in (0.1, 0.2)
         for method in ("wanda-sp", "flap", "slicegpt", "shortgpt", "prune-l2", "fold-ar")
     },
-    "fold-ar 10%, norms tuned": {"sparsity": 0.1, "refine": "norms", **_PUBLISHED_AR},
+    "fold-ar 10%, norms tuned": {"sparsity": 0.1, "method": "fold-ar", "refine": "norms"},
 }
 _COLUMNS = {"boolq": "BoolQ", "winogrande": "WinoGrande", "arc_easy": "ARC-easy", "arc_challenge": "ARC-challenge"}
 _HEAD = """# Zero-shot tasks

@@ -1,5 +1,6 @@
 """Availability of torch, and its import."""
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -7,21 +8,24 @@ from onnxfold.errors import ConfigError
 from onnxfold.machine.instructions import is_intel
 from onnxfold.machine.threads import load_with
 
-#: Threads of OpenMP wait without spinning.
-_SETTINGS = {"OMP_WAIT_POLICY": "passive"}
-#: MKL adds up in one order, whatever the number of threads and the address of an array. On processors of other makers
-#: tests saw it do so by itself.
-_ON_INTEL = {"MKL_CBWR": "AUTO,STRICT"}
-
 
 def torch_is_available() -> bool:
     """Whether torch is installed; the check does not import it."""
     return find_spec("torch") is not None
 
 
+def reproducible_products() -> dict[str, str]:
+    """Return the settings by which MKL adds up in one order, whatever the number of threads and an array's address.
+
+    On processors of other makers than Intel, tests saw it do so by itself.
+    """
+    return {"MKL_CBWR": "AUTO,STRICT"} if is_intel() else {}
+
+
+@cache
 def load_torch() -> None:
     """Import torch, before any module that computes with it is: threads do not spin, nor change what is computed."""
-    with load_with(_SETTINGS | (_ON_INTEL if is_intel() else {})):
+    with load_with({"OMP_WAIT_POLICY": "passive"} | reproducible_products()):
         torch = import_module("torch")
         torch.ones(2, 2).mm(torch.ones(2, 2))  # MKL reads its setting with its first product
 
