@@ -287,6 +287,7 @@ class Recurrence:
     inputs: str  # weights of shape (directions, gates * hidden, channels read): of the input, and of the last result
     states: str
     biases: int  # number of the input that holds both biases behind each other, shape (directions, 2 * gates * hidden)
+    steps: Lengths  # the axes that are multiplied with both weights one position after the other
 
 
 Computation = Linear | Shift | BatchNorm | Recurrence

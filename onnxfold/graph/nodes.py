@@ -49,10 +49,11 @@ def rewritten(
     without: Collection[str] = (),
     op_type: str = "",
 ) -> NodeProto:
-    """Return a node that differs from another one in some respects."""
+    """Return a node that differs from another one in some respects; another operator is one of ONNX."""
     made = NodeProto()
     made.CopyFrom(node)
-    made.op_type = op_type or node.op_type
+    if op_type:
+        made.op_type, made.domain = op_type, ""
     if inputs is not None:
         made.input[:] = inputs
     if outputs is not None:
@@ -137,9 +138,12 @@ _PRODUCTS = frozenset({"MatMulInteger", "DynamicQuantizeMatMul", "MatMulNBits", 
 #: Operators of a graph that is quantised, besides those whose names begin with QLinear.
 _QUANTIZED = _PRODUCTS | {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulIntegerToFloat", "QGemm",
+    "DynamicQuantizeLSTM",
 }  # fmt: skip
 #: The operators of a pair that rounds and bounds activations.
 QDQ = ("QuantizeLinear", "DequantizeLinear")
+#: Positions of the inputs that are scales.
+_SCALES = {**dict.fromkeys(QDQ, (1,)), "DynamicQuantizeLSTM": (8, 10)}
 
 
 def is_quantized(node: NodeProto) -> bool:
@@ -147,9 +151,11 @@ def is_quantized(node: NodeProto) -> bool:
     return node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
 
 
-def multiplies_integers(node: NodeProto) -> bool:
-    """Whether a node multiplies an activation with a matrix of integers, which no rule declares as a weight."""
-    return node.op_type in _PRODUCTS
+def integer_factors(node: NodeProto) -> list[str]:
+    """Return inputs of a node among which are matrices of integers that it multiplies, which no rule declares."""
+    if node.op_type == "DynamicQuantizeLSTM":
+        return list(node.input[1:3])
+    return list(node.input) if node.op_type in _PRODUCTS else []
 
 
 def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
@@ -162,6 +168,8 @@ def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
     for node in nodes:
         if node.op_type in ("MatMulInteger", "ConvInteger"):
             tensors.update(node.input[:2])
+        elif node.op_type == "DynamicQuantizeLSTM":
+            tensors.update(node.input[1:3])
         elif node.op_type == "Gather" and node.output[0] in tensors:
             tensors.add(node.input[0])
     return tensors
@@ -170,8 +178,8 @@ def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
 def scales(nodes: Iterable[NodeProto]) -> set[str]:
     """Return the tensors that are scales of quantised ones and nothing else.
 
-    They say how numbers are stored, and are no weights of the model. QuantizeLinear and DequantizeLinear read them, and
-    of an integer product the Mul with the scale that its activation was just given.
+    They say how numbers are stored, and are no weights of the model. QuantizeLinear and DequantizeLinear read them, an
+    LSTM of integers, and of an integer product the Mul with the scale that its activation was just given.
     """
     nodes = list(nodes)
     activation_scales = {node.output[1] for node in nodes if node.op_type == "DynamicQuantizeLinear"}
@@ -180,6 +188,6 @@ def scales(nodes: Iterable[NodeProto]) -> set[str]:
     for node in nodes:
         joins = node.op_type == "Mul" and not activation_scales.isdisjoint(node.input)
         for i, name in enumerate(node.input):
-            is_scale = joins or (node.op_type in QDQ and i == 1)
+            is_scale = joins or i in _SCALES.get(node.op_type, ())
             (used_as_scale if is_scale else used_otherwise).add(name)
     return used_as_scale - used_otherwise

@@ -1,10 +1,10 @@
 """Integers of a quantised model, folded as the numbers that they stand for and stored as integers again.
 
 Constants that a DequantizeLinear reads become weights. An integer product with an activation that is quantised as it
-comes (DynamicQuantizeLinear) becomes a plain product. So a fold sees weights; activations are quantised and dequantised
-as before, value by value. In the model that is written, a changed constant has new scales and integers in the range of
-those before, and a bias has the scale of the sums that it is added to. A constant that the fold did not touch keeps its
-bytes.
+comes (DynamicQuantizeLinear) becomes a plain product, and an LSTM of such products a plain LSTM. So a fold sees
+weights; activations are quantised and dequantised as before, value by value. In the model that is written, a changed
+constant has new scales and integers in the range of those before, and a bias has the scale of the sums that it is added
+to. A constant that the fold did not touch keeps its bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,8 @@ from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks, requ
 
 _PLAIN = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 _PRODUCT = Op("|".join(_PLAIN), ("numbers", "weight", "x_zero", "zero"))
+#: Inputs of a DynamicQuantizeLSTM: the numbers, scales and zero points of its weights, which lie input first.
+_LSTM_PARTS = ((1, 8, 9), (2, 10, 11))
 _DYNAMIC = Op("Mul", (Op("Cast", (_PRODUCT,)), Op("Mul", ("x_scale", "scale"))))
 
 
@@ -114,24 +116,26 @@ class StoredNumbers:
     blocks: tuple[BlockWeight, ...] = ()
     constants: Mapping[str, Opened] = field(default_factory=dict)  # by the weight that stands for them
     products: Mapping[str, Opened] = field(default_factory=dict)  # by the result of a plain product
+    recurrent: Mapping[str, Sequence[Opened]] = field(default_factory=dict)  # by the key of a plain LSTM
 
     @property
     def nodes(self) -> list[NodeProto]:
         """The nodes that dequantised or multiplied weights, as they are in the file."""
-        return [*(block.node for block in self.blocks), *(held.nodes[-1] for held in self._integers)]
+        return [*(block.node for block in self.blocks), *(held.nodes[-1] for held in self.integers)]
 
     @property
-    def _integers(self) -> list[Opened]:
-        return [*self.constants.values(), *self.products.values()]
+    def integers(self) -> list[Opened]:
+        """Everything but blocks."""
+        return [*self.constants.values(), *self.products.values(), *(w for ws in self.recurrent.values() for w in ws)]
 
     def store_again(self, view: GraphView) -> str:
         """Store numbers as before, in place; return a note on it."""
         kinds = {f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks}
-        kinds |= {f"{8 * held.integers.numbers.itemsize} bits" for held in self._integers}
-        done = requantize_blocks(view, self.blocks) + self._close_products(view)
+        kinds |= {f"{8 * held.integers.numbers.itemsize} bits" for held in self.integers}
+        done = requantize_blocks(view, self.blocks) + self._close_products(view) + self._close_recurrent(view)
         # A bias takes its scale from the weight beside it.
         done += sum(self._close_constants(view, biases) for biases in (False, True))
-        if self._integers:
+        if self.integers:
             RemoveUnused()(view)
         return f"{done} weights of {' and '.join(sorted(kinds))} were folded as numbers, and are stored as before"
 
@@ -144,6 +148,21 @@ class StoredNumbers:
                 nodes[node_key(node)] = _integer_product(view, node, held, dynamic)
         view.expand(nodes)
         return len(nodes)
+
+    def _close_recurrent(self, view: GraphView) -> int:
+        made: list[NodeProto] = []
+        for node in view.nodes:
+            held = self.recurrent.get(node_key(node), ())
+            if held and node.op_type == "LSTM" and all(view.is_weight(name) for name in node.input[1:3]):
+                values = (view.weight(name).transpose(0, 2, 1) for name in node.input[1:3])
+                pairs = zip(held, values, strict=True)
+                (w, *w_steps), (r, *r_steps) = (part.put(view, part.integers.hold(v)) for part, v in pairs)
+                none = [""] * (8 - len(node.input))
+                inputs = [node.input[0], w, r, *node.input[3:], *none, *w_steps, *r_steps]
+                size = {"hidden_size": view.weight(node.input[2]).shape[2]}
+                made.append(rewritten(held[0].nodes[0], inputs=inputs, outputs=node.output, attributes=size))
+        view.expand({node_key(node): [node] for node in made})
+        return 2 * len(made)
 
     def _close_constants(self, view: GraphView, biases: bool) -> int:
         made = []
@@ -165,9 +184,14 @@ def dequantize(view: GraphView) -> StoredNumbers | None:
     blocks = dequantize_blocks(view)
     constants = {node.output[0]: held for node in view.nodes if (held := _constant(view, node)) is not None}
     products = {node.output[0]: held for node in view.nodes if (held := _product(view, node)) is not None}
-    integers = [held.integers.numbers.size for held in (*constants.values(), *products.values())]
-    memory.require(4 * sum(integers), "the integers, as numbers,")
+    recurrent = {node_key(node): both for node in view.nodes if (both := _recurrent(view, node))}
+    stored = StoredNumbers(blocks, constants, products, recurrent)
+    memory.require(4 * sum(held.integers.numbers.size for held in stored.integers), "the integers, as numbers,")
     nodes: dict[str, list[NodeProto]] = {name: [] for name in constants}
+    for key, parts in recurrent.items():
+        weights = [view.add_weight(f"{p.names[0]}_values", p.integers.values.transpose(0, 2, 1)) for p in parts]
+        node = parts[0].nodes[0]
+        nodes[key] = [rewritten(node, inputs=[node.input[0], *weights, *node.input[3:8]], op_type="LSTM")]
     for name, held in products.items():
         weight = view.add_weight(f"{held.names[0]}_values", held.integers.values)
         dynamic, product = held.nodes
@@ -176,7 +200,7 @@ def dequantize(view: GraphView) -> StoredNumbers | None:
     if view.expand(nodes):
         view.put_weights({name: held.integers.values for name, held in constants.items()})
         RemoveUnused()(view)
-    return StoredNumbers(blocks, constants, products) if blocks or integers else None
+    return stored if blocks or stored.integers else None
 
 
 def _constant(view: GraphView, node: NodeProto) -> Opened | None:
@@ -204,6 +228,17 @@ def _product(view: GraphView, node: NodeProto) -> Opened | None:
     # A scale per column belongs to a matrix.
     is_known = integers.axis is None or (product.op_type == "MatMulInteger" and integers.scale.ndim == 1)
     return Opened((dynamic, product), names, integers) if is_known and integers.are_sound else None
+
+
+def _recurrent(view: GraphView, node: NodeProto) -> list[Opened]:
+    """Return both weights of an LSTM of integers, with one scale or one per direction; nothing for other nodes."""
+    if node.op_type != "DynamicQuantizeLSTM":
+        return []
+    names = [tuple(node.input[i] for i in positions if i < len(node.input)) for positions in _LSTM_PARTS]
+    if not all(len(part) == 3 and all(view.is_weight(name) for name in part) for part in names):
+        return []
+    opened = [Opened((node,), part, read_integers(view, part, 0)) for part in names]
+    return opened if all(part.integers.are_sound for part in opened) else []
 
 
 def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: dict[str, list[str]]) -> list[NodeProto]:

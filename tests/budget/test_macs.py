@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.memory import RamCost
-from onnxfold.budget.costs.running import MacsCost, count_macs
+from onnxfold.budget.costs.running import MacsCost, count_macs, count_token_macs
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.inspection import measure
@@ -40,6 +40,21 @@ def test_products_of_two_activations() -> None:
     for found, folded in folds(proto):
         assert count_macs(folded) == cost(found)
         assert count_macs(folded) is not None
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_recurrences_multiply_input_and_states_at_every_step(operator: str, gates: int) -> None:
+    rows = 4 * gates
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    steps (float[1, 5, 3] x) => (float[1, 5, 2, 4] y) <float[2, {rows}, 3] w, float[2, {rows}, 4] r> {{
+      y = {operator}<direction = "bidirectional", hidden_size = 4, layout = 1>(x, w, r)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    for name, width in (("w", 3), ("r", 4)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((2, rows, width), np.float32), name))
+    view = load(model)
+    assert count_macs(view) == 5 * 2 * rows * (3 + 4)
+    assert count_token_macs(view) == 2 * rows * (3 + 4)
 
 
 @pytest.mark.parametrize("name", ["chain_conv", "residual", "autoencoder", "matmul_bias_sequence"])

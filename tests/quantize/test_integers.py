@@ -101,6 +101,47 @@ def test_what_is_opened_computes_nearly_the_same_and_closes_to_the_same_bytes(fo
         np.testing.assert_array_equal(new[name], values)
 
 
+def _two_lstms() -> onnx.ModelProto:
+    """Return two bidirectional LSTMs in a row, and a matrix behind them."""
+    random = np.random.default_rng(0)
+    shapes = {"w1": (2, 64, 5), "r1": (2, 64, 16), "w2": (2, 64, 32), "r2": (2, 64, 16), "head": (32, 4)}
+    weights = {name: (0.3 * random.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    lstms (float[6, 2, 5] x) => (float[6, 2, 4] y) <float[2, 64, 5] w1, float[2, 64, 16] r1, float[2, 64, 32] w2,
+        float[2, 64, 16] r2, float[32, 4] head, int64[3] both = {0, 0, -1}> {
+      h1 = LSTM<direction = "bidirectional", hidden_size = 16>(x, w1, r1)
+      t1 = Transpose<perm = [0, 2, 1, 3]>(h1)
+      x2 = Reshape(t1, both)
+      h2 = LSTM<direction = "bidirectional", hidden_size = 16>(x2, w2, r2)
+      t2 = Transpose<perm = [0, 2, 1, 3]>(h2)
+      x3 = Reshape(t2, both)
+      y = MatMul(x3, head)
+    }"""
+    model = onnx.parser.parse_model(text)
+    kept = [t for t in model.graph.initializer if t.name not in weights]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*kept, *(numpy_helper.from_array(v, name) for name, v in weights.items())])
+    return model
+
+
+def test_an_lstm_of_integers_is_folded_as_one_of_floats(tmp_path: Path) -> None:
+    model = dynamic(_two_lstms(), tmp_path)
+    assert _kinds(model)["DynamicQuantizeLSTM"] == 2
+    feeds = {"x": np.random.default_rng(1).standard_normal((6, 2, 5)).astype(np.float32)}
+    view = load(model)
+    stored = dequantize(view)
+    assert stored is not None
+    plain = to_model(view)
+    assert _kinds(plain)["LSTM"] == 2
+    assert relative_difference(run(model, feeds), run(plain, feeds)) < 0.05
+    stored.store_again(view)
+    np.testing.assert_array_equal(run(to_model(view), feeds)[0], run(model, feeds)[0])
+    result = quick_fold(model, 0.3)
+    assert result.report.sparsity == pytest.approx(0.3, abs=0.06)
+    assert _kinds(result.model) == _kinds(model)
+    assert relative_difference(run(result.model, feeds), run(quick_fold(plain, 0.3).model, feeds)) < 0.1
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_fold_of_integers_is_nearly_the_fold_of_floats_quantised(form: Form, tmp_path: Path) -> None:
     model = form(models.chain_conv(0, (24, 32)), tmp_path)

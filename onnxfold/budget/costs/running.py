@@ -23,11 +23,11 @@ from onnxfold.budget.costs.lengths import (
     number_groups,
 )
 from onnxfold.budget.costs.weights import BatchOfOne, common_batch, count_parameters, graphs_of, used_nodes
-from onnxfold.channels.declarations import Lengths, Linear
-from onnxfold.channels.layers import is_tiled, linear
+from onnxfold.channels.declarations import Lengths, Linear, Recurrence
+from onnxfold.channels.layers import computation, is_tiled, linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.save import file_bytes
-from onnxfold.graph.nodes import multiplies_integers
+from onnxfold.graph.nodes import integer_factors
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.micro_models import LayerShape, shape_of, width_axes
 from onnxfold.latency.table import Factors, LatencyTable, fit
@@ -37,9 +37,9 @@ from onnxfold.report import ModelSize
 class MacsCost(SumCost):
     """Multiply-accumulates per sample as a function of the groups' widths.
 
-    Counted are linear operators (Conv, ConvTranspose, Gemm, MatMul and their like), products of two activations
-    included, padding as if it were computed. Open leading dimensions count as one; a batch that the model fixes is
-    divided out. Of control flow, every body counts once.
+    Counted are linear operators (Conv, ConvTranspose, Gemm, MatMul and their like) and recurrences, products of two
+    activations included, padding as if it were computed. Open leading dimensions count as one; a batch that the model
+    fixes is divided out. Of control flow, every body counts once.
     """
 
     def __init__(self, graphs: Graphs) -> None:
@@ -62,8 +62,10 @@ def count_token_macs(view: GraphView) -> int:
     """
     matrices: set[str] = set()
     for node in view.nodes:
-        if linear(view, node) is not None or multiplies_integers(node):
-            matrices.update(_matrix(view, name) for name in node.input)
+        operator = computation(view, node)
+        factors = list(node.input) if isinstance(operator, Linear) else integer_factors(node)
+        factors = [operator.inputs, operator.states] if isinstance(operator, Recurrence) else factors
+        matrices.update(_matrix(view, name) for name in factors)
     return sum(prod(view.weights[name].shape) for name in matrices - {""})
 
 
@@ -80,10 +82,19 @@ def _matrix(view: GraphView, name: str) -> str:
 def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     sizes = BatchOfOne(view)
     for node in used_nodes(view):
-        operator = linear(view, node)
-        if operator is not None:
+        operator = computation(view, node)
+        if isinstance(operator, Linear):
             lengths = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
             yield Product.of(axes.drop_spare(operator.weight, lengths))
+        elif isinstance(operator, Recurrence):
+            yield from _recurrent_products(sizes, axes, operator)
+
+
+def _recurrent_products(sizes: BatchOfOne, axes: FoldedAxes, operator: Recurrence, factor: int = 1) -> list[Product]:
+    """Return the products of a recurrence with its input, and with its own last result."""
+    steps = axis_lengths(sizes, axes, operator.steps)
+    weights = (Lengths(operator.inputs), Lengths(operator.states))
+    return [Product.of([*steps, *axis_lengths(sizes, axes, weight)], factor) for weight in weights]
 
 
 def axis_lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Length]:
@@ -123,8 +134,10 @@ class TiledMacsCost(SumCost):
 def _tiled_products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     sizes = BatchOfOne(view)
     for node in used_nodes(view):
-        operator = linear(view, node)
-        if operator is None:
+        operator = computation(view, node)
+        if isinstance(operator, Recurrence):
+            yield from _recurrent_products(sizes, axes, operator, UNIT)
+        if not isinstance(operator, Linear):
             continue
         in_tiles = is_tiled(view, operator)
         lengths = [

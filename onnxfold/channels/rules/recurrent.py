@@ -3,15 +3,15 @@
 import numpy as np
 
 from onnxfold.channels.context import NodeContext, channel_rule
-from onnxfold.channels.declarations import Recurrence, Role
+from onnxfold.channels.declarations import Lengths, Recurrence, Role
 
 #: Gates per operator: W is (directions, gates * hidden, input), R (directions, gates * hidden, hidden).
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def recurrence(node: NodeContext) -> Recurrence:
-    """Name the weights."""
-    return Recurrence(node.input(1), node.input(2), 3)
+    """Name the weights, and the axes of time and samples."""
+    return Recurrence(node.input(1), node.input(2), 3, Lengths(node.input(0), 0, 2))
 
 
 @channel_rule("LSTM", "GRU", "RNN", computes=recurrence, mixes="the recurrence runs along this axis")
