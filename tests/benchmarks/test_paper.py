@@ -1,9 +1,9 @@
-"""The page of the paper's network."""
+"""The page of the paper's networks."""
 
-from benchmarks.paper import OURS, SPARSITIES, page
+from benchmarks.paper import NETWORKS, OURS, RESNET, SPARSITIES, table
 
 LOG = {
-    "recipe": {"epochs": 12, "bfloat16": True, "muon": True, "progressive": False},
+    "recipe": {"epochs": 12, "bfloat16": True, "muon": 0.05, "progressive": False},
     "parameters": 11_173_962,
     "seconds": 4800,
     "test_accuracy_bn": 0.94,
@@ -13,10 +13,16 @@ LOG = {
 def test_points_are_lost_from_the_whole_network_and_rows_that_wait_are_empty() -> None:
     last, *_, first = OURS
     rows = {f"{last}:{s:g}": {"top1": 93.5, "seconds": 100 + i} for i, s in enumerate(SPARSITIES)}
-    lines = page(rows, LOG).splitlines()
-    assert "`--epochs 12 --bfloat16 --muon` in 80" in " ".join(lines)
+    lines = table(RESNET, {"training": LOG, "rows": rows}).splitlines()
+    assert "`--epochs 12 --bfloat16 --muon 0.05` in 80" in " ".join(lines)
     (line,) = (line for line in lines if line.startswith(f"| {last} |"))
     assert [cell.strip() for cell in line.split("|")[2:-2]] == [f"93.50 (-0.50), {100 + i} s" for i in range(4)]
     (empty,) = (line for line in lines if line.startswith(f"| {first} |"))
     assert {cell.strip() for cell in empty.split("|")[2:-2]} == {""}
     assert any("SpaceshipNet" in line and "91.53 (-3.19)" in line for line in lines)
+
+
+def test_published_rows_stand_beside_the_network_that_they_are_of() -> None:
+    for network in NETWORKS:
+        text = table(network, {"training": LOG, "rows": {}})
+        assert ("published" in text) == (network == RESNET)

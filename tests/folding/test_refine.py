@@ -83,6 +83,24 @@ def test_the_same_request_gives_the_same_bytes() -> None:
     assert made[0].SerializeToString() == made[1].SerializeToString()
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_on_generated_images_matrices_stay_near_the_closed_form(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "RATES", (3e-2,))
+    model, random = models.residual(0), np.random.default_rng(0)
+    images = random.standard_normal((24, *[d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]]))
+    asked = PRUNED | ({"inputs": "auto", "calibration": {"x": images.astype(np.float32)}} if given else {})
+    closed = _weights(onnxfold.fold(model, **asked).model)
+    result = onnxfold.fold(model, **asked, refine="all", refine_steps=60)
+    assert _record(result).kept
+    refined = _weights(result.model)
+    moves = [
+        np.linalg.norm(refined[name] - values) / np.linalg.norm(values)
+        for name, values in closed.items()
+        if name in trained_weights(load(result.model)) and values.ndim > 1
+    ]
+    assert (np.mean(moves) <= 0.1001) == (not given)
+
+
 def test_what_brings_answers_no_closer_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = onnxfold.fold(encoder(), **PRUNED)
     monkeypatch.setattr(refine, "RATES", (100.0,))
