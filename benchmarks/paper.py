@@ -1,10 +1,13 @@
-"""The paper's headline network at the paper's size, beside published data-free systems.
+"""The paper's convolutional networks at the paper's size, the headline network beside published data-free systems.
 
-Usage: python -m benchmarks.paper --data DIR --models DIR [--only REMOVED ...] [--resume] [--page FILE.md]
+Usage: python -m benchmarks.paper --data DIR --models DIR [--networks NAME ...] [--only REMOVED ...] [--resume]
+           [--page FILE.md]
 
-DIR with data holds ``cifar10_test.npz``; DIR with models holds the network and the log of its training, as
-``python -m benchmarks.training.cifar10 --net resnet18 --width 64 --epochs 12 --bfloat16 --muon --threads 2`` writes
-them. Images that are inverted for the first cell of a system wait in a cache for the others.
+DIR with data holds ``cifar10_test.npz``; DIR with models holds networks and the logs of their training, as
+``python -m benchmarks.training.cifar10 --bfloat16 --threads 2`` writes them with ``--net resnet18 --width 64
+--epochs 12 --muon 0.05`` and with ``--net vgg11_bn --width 1 --epochs 14 --muon 0.02``. Images that are inverted for
+the first cell of a system wait in a cache for the others. Rows stand beside the page; those of a network that is not
+asked for stay.
 """
 
 import argparse
@@ -22,9 +25,11 @@ from benchmarks.datasets import cifar10
 from benchmarks.imagenet import Images, Labels, answers
 from onnxfold.files import write
 
-NETWORK = "resnet18_w64_cifar10"
+RESNET = "resnet18_w64_cifar10"
+#: Titles by the name of a network.
+NETWORKS = {RESNET: "ResNet18 for CIFAR-10 at full width", "vgg11_bn_w1_cifar10": "VGG11 for CIFAR-10 at full width"}
 SPARSITIES = (0.1, 0.25, 0.5, 0.7)
-#: Points of accuracy as they were published at these sparsities, the accuracy of the whole network, and the time.
+#: Points of the ResNet18 as they were published at these sparsities, the accuracy of the whole network, and the time.
 PUBLISHED = {
     "model folding (arXiv 2502.10216)": ((94.0, 92.0, 88.0, 82.0), 94.72, "55 s, A100"),
     "DAFL": ((71.73, 77.80, 68.06, 53.86), 94.72, "hours, A100"),
@@ -42,19 +47,22 @@ OURS: dict[str, dict[str, Any]] = {
         for method in ("fold-dir", "fold-ar", "fold-naive", "ifm", "prune-l2", "prune-l1")
     },
 }
-#: What a recipe may have, as the options of the training are called.
-_FLAGS = ("bfloat16", "muon", "progressive")
-_HEAD = """# The paper's network at the paper's size
+_HEAD = """# The paper's networks at the paper's size
 
-Reproduce with `python -m benchmarks.paper --data DATA --models MODELS --page PAGE`. ResNet18 for CIFAR-10 at full
-width, {parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f}
-minutes on two cores: {dense:.2f} % on the 10,000 test images. Points are lost from each system's own whole network, of
-which the published ones have 94.72 %. No data. Two of our rows spend all accuracy on weights (`--objective weights
---round-to 1`); the others are published methods, with the same share of each layer removed, which bear the weights of
-another training better (docs/measurements.md). Seconds are those of a whole fold on two cores. Images are inverted at
-70 % of the closed form, and more of them at 70 % of the refinement; other cells take them from a cache.
+Reproduce with `python -m benchmarks.paper --data DATA --models MODELS --page PAGE`. Points are lost on the 10,000 test
+images from each system's own whole network. No data. Two of our rows spend all accuracy on weights (`--objective
+weights --round-to 1`); the others are published methods, with the same share of each layer removed, which bear the
+weights of another training better (docs/measurements.md). Seconds are those of a whole fold on two cores. Images are
+inverted at 70 % of the closed form, and more of them at 70 % of the refinement; other cells take them from a cache.
+"""
+_SECTION = """
+## {title}
+
+{parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f} minutes on
+two cores: {dense:.2f} %.{published}
 
 """
+_PUBLISHED = " The network of the published rows has 94.72 %."
 
 
 def measure(path: Path, sparsity: float, options: dict[str, Any], images: Images, labels: Labels) -> dict[str, Any]:
@@ -71,19 +79,25 @@ def measure(path: Path, sparsity: float, options: dict[str, Any], images: Images
     }
 
 
-def page(rows: dict[str, dict[str, Any]], log: dict[str, Any]) -> str:
-    """Return the page, with the rows that were measured."""
-    recipe = log["recipe"]
-    flags = [f"--{name}" for name in _FLAGS if recipe[name]]
-    head = _HEAD.format(
-        parameters=log["parameters"], recipe=" ".join([f"--epochs {recipe['epochs']}", *flags]),
-        minutes=log["seconds"] / 60, dense=100 * log["test_accuracy_bn"],
-    )  # fmt: skip
+def table(network: str, kept: dict[str, Any]) -> str:
+    """Return the part of the page on one network: the rows that were measured, and a note on them if there is one."""
+    log, rows = kept["training"], kept["rows"]
+    recipe, dense = log["recipe"], 100 * log["test_accuracy_bn"]
+    flags = [f"--{name}" for name in ("bfloat16", "progressive") if recipe[name]]
+    flags += [f"--muon {recipe['muon']:g}"] if recipe["muon"] else []
+    published = PUBLISHED if network == RESNET else {}
+    head = _SECTION.format(
+        title=NETWORKS[network],
+        parameters=log["parameters"],
+        recipe=" ".join([f"--epochs {recipe['epochs']}", *flags]),
+        minutes=log["seconds"] / 60,
+        dense=dense,
+        published=_PUBLISHED if published else "",
+    )
     columns = ["system", *(f"{s:.0%} removed" for s in SPARSITIES), "time"]
     lines = [columns, ["---"] * len(columns)]
-    for name, (points, whole, needed) in PUBLISHED.items():
+    for name, (points, whole, needed) in published.items():
         lines.append([f"{name}, published", *(f"{p:.2f} ({p - whole:+.2f})" for p in points), needed])
-    dense = 100 * log["test_accuracy_bn"]
     for name in OURS:
         cells = []
         for sparsity in SPARSITIES:
@@ -91,7 +105,8 @@ def page(rows: dict[str, dict[str, Any]], log: dict[str, Any]) -> str:
             text = "" if row is None else f"{row['top1']:.2f} ({row['top1'] - dense:+.2f}), {row['seconds']} s"
             cells.append(text)
         lines.append([name, *cells, "2 cores"])
-    return head + "\n".join(map(table_row, lines)) + "\n"
+    note = f"\n{kept['note']}\n" if "note" in kept else ""
+    return head + "\n".join(map(table_row, lines)) + "\n" + note
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,27 +114,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS, metavar="NAME")
     parser.add_argument("--only", type=float, nargs="+", default=SPARSITIES, metavar="REMOVED")
-    parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote of this network")
+    parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote of these networks")
     parser.add_argument("--page", type=Path, default=Path("benchmarks/paper.md"))
     options = parser.parse_args(arguments)
-    store, path = options.page.with_suffix(".json"), options.models / f"{NETWORK}_bn.onnx"
-    log = json.loads((options.models / f"{NETWORK}.json").read_text())
-    training = {key: log[key] for key in ("recipe", "seconds", "parameters", "test_accuracy_bn", "history")}
-    kept = json.loads(store.read_text()) if options.resume and store.is_file() else {}
-    rows: dict[str, Any] = kept["rows"] if kept.get("training") == training else {}
+    store = options.page.with_suffix(".json")
+    kept: dict[str, Any] = json.loads(store.read_text()) if store.is_file() else {}
     images, small = cifar10.load_test(options.data)
     labels = small.astype("int64")
-    with tempfile.TemporaryDirectory() as cache:
-        for name, asked in OURS.items():
-            for sparsity in sorted(options.only, reverse=True):
-                key = f"{name}:{sparsity:g}"
-                if key in rows:
-                    continue
-                rows[key] = measure(path, sparsity, asked | {"cache": cache}, images, labels)
-                print(key, rows[key], flush=True)
-                write({store: f"{json.dumps({'training': training, 'rows': rows}, indent=1)}\n".encode()})
-    write({options.page: page(rows, log).encode()})
+    for network in options.networks:
+        path = options.models / f"{network}_bn.onnx"
+        log = json.loads((options.models / f"{network}.json").read_text())
+        training = {key: log[key] for key in ("recipe", "seconds", "parameters", "test_accuracy_bn", "history")}
+        if not options.resume or kept.get(network, {}).get("training") != training:
+            kept[network] = {"training": training, "rows": {}}
+        rows = kept[network]["rows"]
+        with tempfile.TemporaryDirectory() as cache:
+            for name, asked in OURS.items():
+                for sparsity in sorted(options.only, reverse=True):
+                    key = f"{name}:{sparsity:g}"
+                    if key in rows:
+                        continue
+                    rows[key] = measure(path, sparsity, asked | {"cache": cache}, images, labels)
+                    print(network, key, rows[key], flush=True)
+                    write({store: f"{json.dumps(kept, indent=1)}\n".encode()})
+    write({options.page: (_HEAD + "".join(table(n, kept[n]) for n in NETWORKS if n in kept)).encode()})
     return 0
 
 

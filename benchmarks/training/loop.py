@@ -13,9 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-#: How far a step of Muon moves a weight at most, relative to its size.
-_MUON_LR = 0.05
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -47,8 +44,9 @@ class Recipe:
     progressive : bool
         Whether images are smaller at first: 5/8 of their height and width in the first third of the epochs, 3/4 in the
         second.
-    muon : bool
-        Whether convolutions are moved by Muon, and the rest by SGD at half of `max_lr`.
+    muon : float
+        How far a step of Muon moves the weight of a convolution at most, relative to its size; the rest is moved by
+        SGD at half of `max_lr`. With 0, SGD moves all.
 
     Notes
     -----
@@ -74,7 +72,7 @@ class Recipe:
     device: str = "cpu"
     bfloat16: bool = False
     progressive: bool = False
-    muon: bool = False
+    muon: float = 0.0
 
 
 class ConvolutionMuon(torch.optim.Muon):
@@ -144,6 +142,31 @@ def shown_size(epoch: int, epochs: int, size: int) -> int:
     return size * (5, 6, 8)[3 * (epoch - 1) // epochs] // 8
 
 
+def _optimizers(
+    model: nn.Module, recipe: Recipe, steps: int
+) -> list[tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]]:
+    """Return SGD, and Muon where the recipe asks for it, each with its schedule; an epoch has `steps` steps."""
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    # A matrix of one column per channel has no directions to balance.
+    convolutions = [p for p in weights if recipe.muon and p.ndim == 4 and p.shape[1] > 1]
+    by_muon = set(convolutions)
+    sgd = torch.optim.SGD(
+        [
+            {"params": [p for p in weights if p not in by_muon], "weight_decay": recipe.l2},
+            {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+        ],
+        lr=recipe.max_lr,
+        momentum=recipe.momentum,
+        nesterov=True,
+    )
+    one_cycle = partial(torch.optim.lr_scheduler.OneCycleLR, total_steps=recipe.epochs * steps)
+    if not convolutions:
+        return [(sgd, one_cycle(sgd, max_lr=recipe.max_lr))]
+    muon = ConvolutionMuon(convolutions, lr=recipe.muon)
+    rest = one_cycle(sgd, max_lr=recipe.max_lr / 2)
+    return [(sgd, rest), (muon, one_cycle(muon, max_lr=recipe.muon, cycle_momentum=False))]
+
+
 def fit(
     model: nn.Module,
     images: npt.NDArray[np.uint8],
@@ -180,33 +203,15 @@ def fit(
     model.to(device=device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     x, y = torch.from_numpy(images).to(device), torch.from_numpy(labels.astype(np.int64)).to(device)
     mean, std = (255 * torch.tensor(values, device=device) for values in normalisation)
-    weights = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
-    # A matrix of one column per channel has no directions to balance.
-    convolutions = [p for p in weights if recipe.muon and p.ndim == 4 and p.shape[1] > 1]
-    by_muon = set(convolutions)
-    sgd = torch.optim.SGD(
-        [
-            {"params": [p for p in weights if p not in by_muon], "weight_decay": recipe.l2},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=recipe.max_lr,
-        momentum=recipe.momentum,
-        nesterov=True,
-    )
     steps = len(x) // recipe.batch_size
-    one_cycle = partial(torch.optim.lr_scheduler.OneCycleLR, total_steps=recipe.epochs * steps)
-    optimizers: list[torch.optim.Optimizer] = [sgd]
-    schedulers = [one_cycle(sgd, max_lr=recipe.max_lr / 2 if recipe.muon else recipe.max_lr)]
-    if convolutions:
-        optimizers.append(ConvolutionMuon(convolutions, lr=_MUON_LR))
-        schedulers.append(one_cycle(optimizers[-1], max_lr=_MUON_LR, cycle_momentum=False))
+    optimizers = _optimizers(model, recipe, steps)
+    weights = [p for p in model.parameters() if p.ndim > 1]
     criterion = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
     history: list[dict[str, Any]] = []
     flipped = torch.rand(len(x), generator=generator) < 0.5
     parts: dict[str, Any] = {"model": model}
-    parts |= {f"optimizer {i}": optimizer for i, optimizer in enumerate(optimizers)}
-    parts |= {f"scheduler {i}": scheduler for i, scheduler in enumerate(schedulers)}
+    for i, (optimizer, scheduler) in enumerate(optimizers):
+        parts |= {f"optimizer {i}": optimizer, f"scheduler {i}": scheduler}
     if checkpoint is not None and checkpoint.is_file():
         state = torch.load(checkpoint)
         for name, part in parts.items():
@@ -233,8 +238,8 @@ def fit(
                 loss = loss + recipe.l1 * torch.stack([weight.abs().sum() for weight in weights]).sum()
             model.zero_grad()
             loss.backward()
-            lr = optimizers[-1].param_groups[0]["lr"]
-            for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+            lr = optimizers[-1][0].param_groups[0]["lr"]
+            for optimizer, scheduler in optimizers:
                 optimizer.step()
                 scheduler.step()
         history.append(
@@ -267,7 +272,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, epochs: int) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--bfloat16", action="store_true", help="compute in bfloat16 what torch.autocast lets")
     parser.add_argument(
-        "--muon", action="store_true", help="move convolutions by Muon, in batches of twice as many images"
+        "--muon",
+        type=float,
+        default=Recipe.muon,
+        metavar="RATE",
+        help="move convolutions by Muon with steps of this size relative to theirs, in batches of twice as many images",
     )
     parser.add_argument("--progressive", action="store_true", help="smaller images in the first epochs")
     parser.add_argument("--checkpoint", type=Path, help="file to keep the state in after each epoch, and to go on from")
@@ -280,8 +289,8 @@ def parse_recipe(
     """Check the options of :func:`add_arguments`, seed torch, and return the recipe they describe."""
     if args.epochs < 1:
         parser.error("--epochs must be at least 1")
-    if min(args.l1 or 0.0, args.l2 or 0.0) < 0:
-        parser.error("--l1 and --l2 must not be negative")
+    if min(args.l1 or 0.0, args.l2 or 0.0, args.muon) < 0:
+        parser.error("--l1, --l2 and --muon must not be negative")
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no CUDA device; use --device cpu")
     torch.set_num_threads(args.threads)
