@@ -147,7 +147,7 @@ _TOKENS_PER_STEP = 8
 #: Moments at which held-out answers are looked at, and the steps' worth of samples that are.
 _MOMENTS, _JUDGED = 4, 4
 #: Inverted images that a refinement is shown, and how far matrices go from the closed form, in parts of their size.
-_SHOWN, _NEAR = 512, 0.1
+_SHOWN, NEAR = 512, 0.07
 #: A loss that rounding alone may give.
 _ALIKE = 1e-7
 #: Constants with larger entries mask positions, and train nothing.
@@ -255,7 +255,7 @@ class _Training:
         self._best = self._copy()
         self._pairs = [(weight, self._best[name]) for name, weight in self._weights.items()]
         self._matrices = [(weight, closed) for weight, closed in self._pairs if weight.ndim > 1 and closed.any()]
-        self._near = math.inf if inputs.are_tokens or inputs.facts.is_data else _NEAR
+        self._is_generated = not (inputs.are_tokens or inputs.facts.is_data)
         self._draws = draw_samples(view, shown, samples, config.seed)
         judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
         wanted = [self._teacher.run(batch) for batch in judged]
@@ -282,7 +282,8 @@ class _Training:
                 progress(STAGE, done, steps)
                 self._loss(*self._shown()).backward()  # type: ignore[no-untyped-call]
                 descent.step(rate * half_cosine(done, steps))
-                self._stay_near()
+                if self._is_generated:
+                    self._stay_near()
                 done += 1
                 best = self._keep_best(best) if done in moments else best
         except KeyboardInterrupt:
@@ -296,9 +297,9 @@ class _Training:
         with self._no_grad():
             moves = [(weight - closed).norm() / closed.norm() for weight, closed in self._matrices]
             far = float(sum(moves)) / max(len(moves), 1)
-            if far > self._near:
+            if far > NEAR:
                 for weight, closed in self._pairs:
-                    weight.lerp_(closed, 1 - self._near / far)
+                    weight.lerp_(closed, 1 - NEAR / far)
 
     def judge(self) -> float:
         """Return the loss on held-out samples."""
