@@ -9,7 +9,8 @@ Written are <net>_w<W>[_l1-X|_l2-X][_s<SEED>][_c<FIRST>-<LAST>]_cifar10_{bn,fuse
 The number of epochs is fixed; the test split is evaluated once, at the end.
 
 ResNet18 of width 64: --net resnet18 --width 64 --epochs 12 --bfloat16 --muon 0.05 --threads 2 takes 75 minutes on two
-cores with AMX, to 93.37 %. THP_MEM_ALLOC_ENABLE=1 in the environment takes a fifth off a step on Linux.
+cores with AMX, to 93.37 %; VGG11 of width 1 with --epochs 14 --muon 0.02 takes 41 minutes, to 91.41 %.
+THP_MEM_ALLOC_ENABLE=1 in the environment takes a fifth off a step on Linux.
 """
 
 import argparse
