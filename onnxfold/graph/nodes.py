@@ -134,15 +134,15 @@ def outer_tensors(graph: GraphProto) -> list[str]:
 
 
 #: Products of activations with matrices of integers.
-_PRODUCTS = frozenset({"MatMulInteger", "DynamicQuantizeMatMul", "MatMulNBits", "QAttention"})
+_PRODUCTS = frozenset({"MatMulInteger", "DynamicQuantizeMatMul", "MatMulNBits", "QAttention", "DynamicQuantizeLSTM"})
 #: Operators of a graph that is quantised, besides those whose names begin with QLinear.
 _QUANTIZED = _PRODUCTS | {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulIntegerToFloat", "QGemm",
-    "DynamicQuantizeLSTM",
 }  # fmt: skip
 #: The operators of a pair that rounds and bounds activations.
 QDQ = ("QuantizeLinear", "DequantizeLinear")
-#: Positions of the inputs that are scales.
+#: Positions of the inputs that are integers which stand for floats, and of those that are scales.
+_FACTORS = {"MatMulInteger": slice(2), "ConvInteger": slice(2), "DynamicQuantizeLSTM": slice(1, 3)}
 _SCALES = {**dict.fromkeys(QDQ, (1,)), "DynamicQuantizeLSTM": (8, 10)}
 
 
@@ -153,9 +153,7 @@ def is_quantized(node: NodeProto) -> bool:
 
 def integer_factors(node: NodeProto) -> list[str]:
     """Return inputs of a node among which are matrices of integers that it multiplies, which no rule declares."""
-    if node.op_type == "DynamicQuantizeLSTM":
-        return list(node.input[1:3])
-    return list(node.input) if node.op_type in _PRODUCTS else []
+    return list(node.input[_FACTORS.get(node.op_type, slice(None))]) if node.op_type in _PRODUCTS else []
 
 
 def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
@@ -166,10 +164,8 @@ def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
     nodes = list(nodes)
     tensors = {node.input[0] for node in nodes if node.op_type == "DequantizeLinear" and node.input}
     for node in nodes:
-        if node.op_type in ("MatMulInteger", "ConvInteger"):
-            tensors.update(node.input[:2])
-        elif node.op_type == "DynamicQuantizeLSTM":
-            tensors.update(node.input[1:3])
+        if node.op_type in _FACTORS:
+            tensors.update(node.input[_FACTORS[node.op_type]])
         elif node.op_type == "Gather" and node.output[0] in tensors:
             tensors.add(node.input[0])
     return tensors

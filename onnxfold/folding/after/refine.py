@@ -254,7 +254,7 @@ class _Training:
         self._weights = {name: self._graph.tensor(view.weight(name)).requires_grad_() for name in names}
         self._best = self._copy()
         self._pairs = [(weight, self._best[name]) for name, weight in self._weights.items()]
-        self._matrices = [(weight, closed) for weight, closed in self._pairs if weight.ndim > 1 and closed.any()]
+        self._matrices = [(w, closed, closed.norm()) for w, closed in self._pairs if w.ndim > 1 and closed.any()]
         self._is_generated = not (inputs.are_tokens or inputs.facts.is_data)
         self._draws = draw_samples(view, shown, samples, config.seed)
         judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
@@ -295,7 +295,7 @@ class _Training:
     def _stay_near(self) -> None:
         """Go back towards the closed form, where matrices have gone too far on average."""
         with self._no_grad():
-            moves = [(weight - closed).norm() / closed.norm() for weight, closed in self._matrices]
+            moves = [(weight - closed).norm() / size for weight, closed, size in self._matrices]
             far = float(sum(moves)) / max(len(moves), 1)
             if far > NEAR:
                 for weight, closed in self._pairs:
