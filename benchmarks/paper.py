@@ -1,7 +1,7 @@
 """The paper's convolutional networks at the paper's size, the headline network beside published data-free systems.
 
-Usage: python -m benchmarks.paper --data DIR --models DIR [--networks NAME ...] [--only REMOVED ...] [--resume]
-           [--page FILE.md]
+Usage: python -m benchmarks.paper --data DIR --models DIR [--networks NAME ...] [--systems NAME ...]
+           [--only REMOVED ...] [--resume] [--page FILE.md]
 
 DIR with data holds ``cifar10_test.npz``; DIR with models holds networks and the logs of their training, as
 ``python -m benchmarks.training.cifar10 --bfloat16 --threads 2`` writes them with ``--net resnet18 --width 64
@@ -18,6 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import onnxfold
 from benchmarks.coverage.text import table_row
@@ -42,6 +44,7 @@ _BYTES = {"objective": "weights", "round_to": 1}
 OURS: dict[str, dict[str, Any]] = {
     "`fold`, closed form": _BYTES,
     "`fold --refine`": _BYTES | {"refine": "all"},
+    "`fold --refine --torch-device cuda`": _BYTES | {"refine": "all", "torch_device": "cuda"},
     **{
         f"`fold --method {method} --allocation uniform`": {"method": method, "allocation": "uniform"}
         for method in ("fold-dir", "fold-ar", "fold-naive", "ifm", "prune-l2", "prune-l1")
@@ -65,14 +68,21 @@ two cores: {dense:.2f} %.{published}
 _PUBLISHED = " The network of the published rows has 94.72 %."
 
 
+def _cuda_device() -> str:
+    """Return the name of the CUDA device that torch computes on, "" without one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
 def measure(path: Path, sparsity: float, options: dict[str, Any], images: Images, labels: Labels) -> dict[str, Any]:
     """Return the accuracy of a fold in percent, and its seconds."""
     began = time.perf_counter()
     result = onnxfold.fold(path, sparsity, verify=False, **options)
     seconds = time.perf_counter() - began
     record = result.report.refinement
+    machine = _cuda_device() if options.get("torch_device") == "cuda" else "2 cores"
     return {
         "top1": 100 * float((answers(result.model, images) == labels).mean()),
+        "machine": machine,
         "removed": result.report.sparsity,
         "seconds": round(seconds),
         "steps": 0 if record is None else record.steps,
@@ -99,12 +109,14 @@ def table(network: str, kept: dict[str, Any]) -> str:
     for name, (points, whole, needed) in published.items():
         lines.append([f"{name}, published", *(f"{p:.2f} ({p - whole:+.2f})" for p in points), needed])
     for name in OURS:
-        cells = []
-        for sparsity in SPARSITIES:
-            row = rows.get(f"{name}:{sparsity:g}")
-            text = "" if row is None else f"{row['top1']:.2f} ({row['top1'] - dense:+.2f}), {row['seconds']} s"
-            cells.append(text)
-        lines.append([name, *cells, "2 cores"])
+        measured = [rows.get(f"{name}:{sparsity:g}") for sparsity in SPARSITIES]
+        cells = [
+            "" if row is None else f"{row['top1']:.2f} ({row['top1'] - dense:+.2f}), {row['seconds']} s"
+            for row in measured
+        ]
+        machines = dict.fromkeys(row["machine"] for row in measured if row)
+        if machines:
+            lines.append([name, *cells, ", ".join(machines)])
     note = f"\n{kept['note']}\n" if "note" in kept else ""
     return head + "\n".join(map(table_row, lines)) + "\n" + note
 
@@ -115,12 +127,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS, metavar="NAME")
+    parser.add_argument("--systems", nargs="+", choices=OURS, metavar="NAME", help="rows; without CUDA, all without it")
     parser.add_argument("--only", type=float, nargs="+", default=SPARSITIES, metavar="REMOVED")
     parser.add_argument("--resume", action="store_true", help="keep rows that an earlier run wrote of these networks")
     parser.add_argument("--page", type=Path, default=Path("benchmarks/paper.md"))
     options = parser.parse_args(arguments)
     store = options.page.with_suffix(".json")
     kept: dict[str, Any] = json.loads(store.read_text()) if store.is_file() else {}
+    without = {name for name, asked in OURS.items() if asked.get("torch_device") == "cuda" and not _cuda_device()}
+    systems = options.systems or [name for name in OURS if name not in without]
     images, small = cifar10.load_test(options.data)
     labels = small.astype("int64")
     for network in options.networks:
@@ -131,12 +146,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kept[network] = {"training": training, "rows": {}}
         rows = kept[network]["rows"]
         with tempfile.TemporaryDirectory() as cache:
-            for name, asked in OURS.items():
+            for name in systems:
                 for sparsity in sorted(options.only, reverse=True):
                     key = f"{name}:{sparsity:g}"
                     if key in rows:
                         continue
-                    rows[key] = measure(path, sparsity, asked | {"cache": cache}, images, labels)
+                    rows[key] = measure(path, sparsity, OURS[name] | {"cache": cache}, images, labels)
                     print(network, key, rows[key], flush=True)
                     write({store: f"{json.dumps(kept, indent=1)}\n".encode()})
     write({options.page: (_HEAD + "".join(table(n, kept[n]) for n in NETWORKS if n in kept)).encode()})
