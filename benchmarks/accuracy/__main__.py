@@ -11,7 +11,7 @@ accuracy.csv, written row by row, figures/*.png, and the page accuracy.md unless
 Deep inversion is the same for all folds of a network with one seed, so its inputs are made once and kept in
 OUT/inputs; tables give the time of generating and of folding, and their sum is what one fold takes.
 
-Sections: bars curves defaults methods clusterings wider regularised last-stages variance latency cost.
+Sections: bars curves defaults methods clusterings wider regularised last-stages variance correlation latency cost.
 """
 
 import argparse
@@ -20,8 +20,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from benchmarks.accuracy import cells, cost, figures
+from benchmarks.accuracy.correlation import cluster_correlations
 from benchmarks.accuracy.measure import Measurement
 from benchmarks.accuracy.networks import Network, find_networks, test_images
 from benchmarks.accuracy.page import render
@@ -35,10 +37,15 @@ TEST_IMAGES = 10_000
 QUICK_IMAGES = 500
 QUICK_SPARSITY = 0.5
 QUICK_ROUNDS = 10
-#: Images on which variances are compared.
-VARIANCE_IMAGES = 512
+#: Images on which layers are compared.
+LAYER_IMAGES = 512
 
-OTHER_SECTIONS = ("variance", "latency", "cost")
+#: Sections on the layers of folds: their cells, and the figures of each layer.
+LAYER_SECTIONS: dict[str, tuple[Callable[[list[Network]], list[cells.Cell]], Callable[..., list[tuple[Any, ...]]]]] = {
+    "variance": (cells.variance, variance_ratios),
+    "correlation": (cells.correlation, cluster_correlations),
+}
+OTHER_SECTIONS = (*LAYER_SECTIONS, "latency", "cost")
 
 
 def main() -> int:
@@ -88,8 +95,12 @@ def run(section: str, bench: Measurement, networks: list[Network], out: Path, *,
         asked = [c for c in cells.SECTIONS[section](networks) if not quick or c.sparsity == QUICK_SPARSITY]
         for i, cell in enumerate(asked):
             tell(section, i, len(asked), bench.cell(cell))
-    elif section == "variance":
-        _variance(bench, [c for c in cells.variance(networks) if not quick or c.sparsity == QUICK_SPARSITY])
+    elif section in LAYER_SECTIONS:
+        _layers(
+            section,
+            bench,
+            [c for c in LAYER_SECTIONS[section][0](networks) if not quick or c.sparsity == QUICK_SPARSITY],
+        )
     elif section == "latency":
         _latency(bench.store, networks, quick=quick)
     else:
@@ -104,7 +115,8 @@ def tell(section: str, done: int, total: int, row: Row) -> None:
     print(f"{section} {done + 1}/{total}: {what} {row['sparsity']:g} seed {row['seed']}: {result}{seconds}", flush=True)
 
 
-def _variance(bench: Measurement, asked: list[cells.Cell]) -> None:
+def _layers(section: str, bench: Measurement, asked: list[cells.Cell]) -> None:
+    _, of_layers = LAYER_SECTIONS[section]
     for cell in asked:
         network = bench.networks[cell.network]
 
@@ -113,11 +125,12 @@ def _variance(bench: Measurement, asked: list[cells.Cell]) -> None:
             config = FoldConfig(**bench.options(cell))
             chosen, _ = bench.shared_inputs(cell, config)
             inputs = None if chosen is None else chosen.inputs
-            ratios = variance_ratios(network, config, images[: min(VARIANCE_IMAGES, len(images))], inputs)
-            return {**asdict(cell), "layers": [list(r) for r in ratios]}
+            layers = of_layers(network, config, images[: min(LAYER_IMAGES, len(images))], inputs)
+            accuracy = bench.cell(cell)["accuracy"]
+            return {**asdict(cell), "accuracy": accuracy, "layers": [list(r) for r in layers]}
 
-        row = _once(bench.store, "variance", cell.key, measure)
-        print(f"variance: {cell.network} {cell.method} {cell.sparsity:g}: last layer {row['layers'][-1][1]:.3f}")
+        row = _once(bench.store, section, cell.key, measure)
+        print(f"{section}: {cell.network} {cell.method} {cell.sparsity:g}: last layer {row['layers'][-1][1]:.3f}")
 
 
 def _latency(store: Store, networks: list[Network], *, quick: bool) -> None:

@@ -166,15 +166,11 @@ def methods(networks: list[Network]) -> list[Cell]:
 
 
 def clusterings(networks: list[Network]) -> list[Cell]:
-    """Return every partition with the same two repairs."""
-    options = [composed(c, r) for r in ("recalibrate", "least-squares") for c in PARTITIONERS]
-    return [
-        Cell(network=network.name, sparsity=s, **v)
-        for network in with_batch_norm(networks)[:1]
-        for v in options
-        if v is not None
-        for s in COMPARED
-    ]
+    """Return every partition with the same two repairs, and with statistics of training images."""
+    repaired = {r: [o for c in PARTITIONERS if (o := composed(c, r))] for r in ("recalibrate", "least-squares")}
+    variants = [o for options in repaired.values() for o in options]
+    variants += [o | {"inputs": "data"} for o in repaired["recalibrate"]]
+    return _over(with_batch_norm(networks)[:1], variants, COMPARED)
 
 
 def wider(networks: list[Network]) -> list[Cell]:
@@ -209,6 +205,12 @@ def variance(networks: list[Network]) -> list[Cell]:
     variants: list[dict[str, Any]] = [{"method": m} for m in ("fold-naive", "fold-ar", "fold-dir", "fold-ls")]
     variants += [{"method": "fold-r", "inputs": "data"}]
     return _over(with_batch_norm(networks)[:1], variants, COMPARED)
+
+
+def correlation(networks: list[Network]) -> list[Cell]:
+    """Return the folds whose clusters are examined layer by layer."""
+    variants = ({"method": m} for m in ("fold-dir", "fold-ls", "ifm"))
+    return _over(with_batch_norm(networks)[:1], variants, COMPARED[:1])
 
 
 #: Sections that are tables of accuracies, in the order of the page.

@@ -36,6 +36,8 @@ def draw(store: Store, networks: list[Network], folder: Path) -> list[Path]:
         title = f"{network}: only the last two stages folded"
         drawn.append(_curves(own, title, folder / f"last_stages_{network}.png", "channels removed there, %"))
     drawn += _variance(store.rows("variance"), folder)
+    drawn += _variance_and_accuracy(store.rows("variance"), folder)
+    drawn += _correlation(store.rows("correlation"), folder)
     drawn += [_latency(r, folder / f"latency_{r['key']}.png") for r in store.rows("latency")]
     if store.rows("cost"):
         drawn.append(_cost(store.rows("cost"), folder / "cost.png"))
@@ -102,16 +104,49 @@ def _drops(rows: list[Row], title: str, file: Path) -> Path:
 def _variance(rows: list[Row], folder: Path) -> Iterable[Path]:
     for network, sparsity in dict.fromkeys((r["network"], r["sparsity"]) for r in rows):
         own = [r for r in rows if (r["network"], r["sparsity"]) == (network, sparsity)]
+        lines = {variant(row): [ratio for _, ratio in row["layers"]] for row in own}
+        title, file = f"{network}, {sparsity:.0%}, uniform", f"variance_{network}_{100 * sparsity:.0f}.png"
+        names = [name for name, *_ in own[0]["layers"]]
+        yield _by_layer(names, lines, 1.0, folder / file, ylabel="variance, folded / dense", title=title, yscale="log")
+
+
+def _variance_and_accuracy(rows: list[Row], folder: Path) -> Iterable[Path]:
+    """Draw a point per fold: accuracy over the variance ratio of the last layer."""
+    for network in dict.fromkeys(r["network"] for r in rows):
         figure, axes = plt.subplots(figsize=_SIZE)
-        axes.axhline(1.0, color="grey", linewidth=0.8)
-        for i, row in enumerate(own):
-            ratios = [ratio for _, ratio in row["layers"]]
-            axes.plot(range(len(ratios)), ratios, marker=_MARKERS[i % len(_MARKERS)], label=variant(row))
-        names = [name for name, _ in own[0]["layers"]]
-        axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=6)
-        axes.set(ylabel="variance, folded / dense", title=f"{network}, {sparsity:.0%}, uniform", yscale="log")
+        axes.axvline(1.0, color="grey", linewidth=0.8)
+        own = [r for r in rows if r["network"] == network]
+        for i, name in enumerate(dict.fromkeys(map(variant, own))):
+            points = [r for r in own if variant(r) == name]
+            ratios = [r["layers"][-1][1] for r in points]
+            axes.plot(ratios, [100 * r["accuracy"] for r in points], _MARKERS[i % len(_MARKERS)], label=name)
+        axes.set(xlabel="variance of the last layer, folded / dense", ylabel="accuracy, %", title=network, xscale="log")
         axes.legend(fontsize=7)
-        yield _save(figure, axes, folder / f"variance_{network}_{100 * sparsity:.0f}.png")
+        yield _save(figure, axes, folder / f"variance_accuracy_{network}.png")
+
+
+def _correlation(rows: list[Row], folder: Path) -> Iterable[Path]:
+    for row in rows:
+        means = zip(*(means for _, *means in row["layers"]), strict=True)
+        lines = dict(
+            zip(("in one cluster", "in different clusters", "with the closest"), map(list, means), strict=True)
+        )
+        names = [name for name, *_ in row["layers"]]
+        title = f"{row['network']}, {variant(row)}, {row['sparsity']:.0%}, uniform"
+        file = folder / f"correlation_{row['network']}_{variant(row)}.png"
+        yield _by_layer(names, lines, 0.0, file, ylabel="correlation of channels", title=title)
+
+
+def _by_layer(names: list[str], lines: dict[str, list[float]], base: float, file: Path, **axis: str) -> Path:
+    """Draw a line per entry over the layers, and one at the base."""
+    figure, axes = plt.subplots(figsize=_SIZE)
+    axes.axhline(base, color="grey", linewidth=0.8)
+    for i, (label, values) in enumerate(lines.items()):
+        axes.plot(range(len(values)), values, marker=_MARKERS[i % len(_MARKERS)], label=label)
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=6)
+    axes.set(**axis)
+    axes.legend(fontsize=7)
+    return _save(figure, axes, file)
 
 
 def _latency(row: Row, file: Path) -> Path:

@@ -1,5 +1,6 @@
 """The Markdown page of the accuracy benchmark, written from its rows."""
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,7 +35,8 @@ def render(store: Store, networks: list[Network], folder: Path, figures: Iterabl
     lines = ["# Accuracy of folded networks", "", *_head(store), ""]
     parts: list[tuple[str, str, list[str]]] = [("bars", "Targets", _bars(store))]
     parts += [(s, t, _section(s, store, networks)) for s, t in _TITLES.items()]
-    parts += [("variance", "Variance ratio per layer", _variance(store))]
+    parts += [("variance", "Variance ratio per layer, and accuracy", _variance(store))]
+    parts += [("correlation", "Correlation of the channels of a cluster", _correlation(store))]
     parts += [("latency", "Latency by the choice of widths", _latency(store))]
     parts += [("cost", "Where the time of a fold goes", _cost(store))]
     for name, title, body in parts:
@@ -183,14 +185,35 @@ def _variance(store: Store) -> list[str]:
         "(`benchmarks/accuracy/variance.py`): 1 is healthy, below it activations have collapsed. Dropped channels have "
         "no cluster and do not count; where consumers are refitted, a ratio other than 1 is no loss by itself."
     )
-    columns = "| network | | removed | first | median | last |"
-    lines = [note, "", columns, "|---" * 6 + "|"]
+    columns = "| network | | removed | first | median | last | accuracy |"
+    lines = [note, "", columns, "|---" * 7 + "|"]
     for r in rows:
         ratios = [ratio for _, ratio in r["layers"]]
-        middle = sorted(ratios)[len(ratios) // 2]
-        values = " | ".join(f"{v:.2f}" for v in (ratios[0], middle, ratios[-1]))
-        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} |")
+        values = " | ".join(f"{v:.2f}" for v in (ratios[0], _median(ratios), ratios[-1]))
+        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} | {_points(r)} |")
     return lines
+
+
+def _correlation(store: Store) -> list[str]:
+    rows = store.rows("correlation")
+    if not rows:
+        return []
+    note = (
+        "Pearson's correlation of channels on test images (`benchmarks/accuracy/correlation.py`), median and smallest "
+        "over layers: of channels in one cluster, of those in different ones, and of each with the closest other."
+    )
+    columns = "| network | | removed | in one cluster | in different ones | with the closest | accuracy |"
+    lines = [note, "", columns, "|---" * 7 + "|"]
+    for r in rows:
+        columns_of = zip(*(means for _, *means in r["layers"]), strict=True)
+        measured = [[m for m in means if not math.isnan(m)] for means in columns_of]
+        values = " | ".join(f"{_median(means):.2f}, {min(means):.2f}" if means else "" for means in measured)
+        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} | {_points(r)} |")
+    return lines
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 def _latency(store: Store) -> list[str]:

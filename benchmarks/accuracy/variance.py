@@ -9,24 +9,11 @@ Reference: REPAIR, arXiv 2211.08403; used for folding in arXiv 2502.10216.
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-import onnxruntime as ort
-from onnx import TensorProto, helper
 
+from benchmarks.accuracy.folded import alive, channel_covariances, fold_of
 from benchmarks.accuracy.networks import Images, Network
-from onnxfold.channels.layers import group_layers
 from onnxfold.config import FoldConfig
-from onnxfold.folding.fold_model import fold_model
-from onnxfold.folding.fold_task import FoldTask
-from onnxfold.folding.methods import find_method
-from onnxfold.folding.open_model import open_model
-from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.progress import silent
-
-#: A variance this much smaller than the layer's mean variance is a dead channel's.
-_DEAD = 1e-6
-_BATCH = 64
 
 Vector = npt.NDArray[np.float64]
 
@@ -47,26 +34,11 @@ def variance_ratios(
     inputs : ModelInputs or None
         What the network is folded on.
     """
-    method = find_method(config.method, cluster=config.cluster, repair=config.repair)
-    opened = open_model(network.path, {}, silent)
-    scope = opened.scopes[0]
-    original = scope.view.copy()
-    task = FoldTask(opened, config, method, silent)
-    request = task.request()
-    prepared = task.prepared(inputs, chooses=request.widths is None)
-    folded = fold_model(prepared, request, config, silent)
-    plan = folded.graphs[0].plan
-    found = []
-    for group, partition in plan:
-        for layer in group_layers(original, group):
-            tensor = layer.normalization.output[0] if layer.normalization is not None else layer.output
-            rows = plan.fold_member(layer.rows, partition).positions
-            found.append((layer.node.name, tensor, layer.rows.positions[:, 0], rows[:, 0], partition.labels))
-    tensors = [tensor for _, tensor, *_ in found]
-    dense, folded = (channel_variances(to_model(v), tensors, images) for v in (original, folded.view))
-    ratios = {name: ratio(dense[tensor][old], folded[tensor][new], labels) for name, tensor, old, new, labels in found}
-    order = {node.name: i for i, node in enumerate(original.nodes)}
-    return sorted(ratios.items(), key=lambda item: order[item[0]])
+    original, folded, layers = fold_of(network, config, inputs)
+    tensors = [layer.tensor for layer in layers]
+    dense, after = (channel_covariances(view, tensors, images) for view in (original, folded))
+    variances = [(dense[x.tensor].diagonal()[x.before], after[x.tensor].diagonal()[x.after]) for x in layers]
+    return [(x.name, ratio(*pair, x.labels)) for x, pair in zip(layers, variances, strict=True)]
 
 
 def ratio(dense: Vector, folded: Vector, labels: npt.NDArray[np.int64]) -> float:
@@ -81,21 +53,5 @@ def ratio(dense: Vector, folded: Vector, labels: npt.NDArray[np.int64]) -> float
     labels : ndarray of int, shape (n,)
         Cluster of each channel, -1 for none.
     """
-    counted = (labels >= 0) & (dense > _DEAD * dense.mean())
+    counted = (labels >= 0) & alive(dense)
     return float((folded[labels[counted]] / dense[counted]).mean())
-
-
-def channel_variances(model: onnx.ModelProto, tensors: list[str], images: Images) -> dict[str, Vector]:
-    """Return the variance of every channel (axis 1) of some tensors over images and positions."""
-    there = {o.name for o in model.graph.output}
-    added = [helper.make_tensor_value_info(t, TensorProto.FLOAT, None) for t in set(tensors) - there]
-    model.graph.output.extend(added)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    sums: dict[str, tuple[Vector, Vector, int]] = {}
-    for start in range(0, len(images), _BATCH):
-        for tensor, values in zip(tensors, session.run(tensors, {name: images[start : start + _BATCH]}), strict=True):
-            rows = np.moveaxis(values, 1, 0).reshape(values.shape[1], -1).astype(np.float64)
-            total, squares, count = sums.get(tensor, (np.zeros(len(rows)), np.zeros(len(rows)), 0))
-            sums[tensor] = total + rows.sum(axis=1), squares + (rows**2).sum(axis=1), count + rows.shape[1]
-    return {t: np.maximum(squares / n - (total / n) ** 2, 0.0) for t, (total, squares, n) in sums.items()}

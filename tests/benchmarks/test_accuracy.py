@@ -14,15 +14,18 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.accuracy import cells
 from benchmarks.accuracy.cells import Cell
+from benchmarks.accuracy.correlation import means
+from benchmarks.accuracy.folded import channel_covariances
 from benchmarks.accuracy.measure import Measurement, Stopwatch, accuracy
 from benchmarks.accuracy.networks import Network, find_networks, parse_name
 from benchmarks.accuracy.page import render
 from benchmarks.accuracy.store import Row, Store, fingerprint, input_fingerprint
-from benchmarks.accuracy.variance import channel_variances, ratio
+from benchmarks.accuracy.variance import ratio
 from benchmarks.latency.timing import interleaved
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ModelSaveError
 from onnxfold.folding.methods import find_method
+from onnxfold.graph.files.load import load
 
 
 def network(name: str) -> Network:
@@ -162,11 +165,23 @@ def test_variance_ratio_counts_clustered_channels_that_live() -> None:
     assert ratio(dense, np.array([2.0, 3.0]), np.array([0, 0, 1, -1])) == pytest.approx((2 / 1 + 2 / 4) / 2)
 
 
-def test_channel_variances_over_batches() -> None:
+def test_channel_covariances_over_batches() -> None:
     images = np.random.default_rng(0).standard_normal((150, 3)).astype(np.float32)
-    found = channel_variances(linear(np.eye(3)), ["hidden", "y"], images)
-    np.testing.assert_allclose(found["hidden"], np.maximum(images, 0).var(axis=0), rtol=1e-5)
+    found = channel_covariances(load(linear(np.eye(3))), ["hidden", "y"], images)
+    wanted = np.cov(np.maximum(images, 0).T, bias=True)
+    np.testing.assert_allclose(found["hidden"], wanted, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found["y"], found["hidden"], rtol=1e-5)
+
+
+def test_correlations_within_and_between_clusters() -> None:
+    a, b = np.random.default_rng(0).standard_normal((2, 4000))
+    covariance = np.cov([a, 3 * a, b, -b, np.zeros(4000)])
+    within, between, closest = means(covariance, np.array([0, 0, 1, 1, 2]))
+    assert within == pytest.approx(0.0)  # of a with 3 a: 1, of b with -b: -1
+    assert between == pytest.approx(0.0, abs=1e-9)  # with b and with -b
+    assert closest == pytest.approx(0.5)  # 1, 1, that of a with b, that of a with -b
+    assert means(covariance, np.array([0, 1, -1, -1, 2]))[1] == pytest.approx(1.0)
+    assert np.isnan(means(covariance, np.array([0, 1, -1, -1, 2]))[0])
 
 
 def test_accuracy_counts_every_image_once() -> None:

@@ -1,0 +1,67 @@
+"""Correlations of channels that a fold puts into one cluster, on test images.
+
+Pearson's correlation of what leaves a layer's BatchNormalization, or the layer where it has none, over images and
+positions: the mean over pairs of channels in one cluster, over pairs in different ones, and the mean over channels of
+the largest that a channel has with another. Channels that no cluster takes, and dead ones, do not count.
+
+Reference: the matched channels of arXiv 2502.10216.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.accuracy.folded import Matrix, alive, channel_covariances, fold_of
+from benchmarks.accuracy.networks import Images, Network
+from onnxfold.config import FoldConfig
+from onnxfold.inputs.model_inputs import ModelInputs
+
+
+def cluster_correlations(
+    network: Network, config: FoldConfig, images: Images, inputs: ModelInputs | None
+) -> list[tuple[str, float, float, float]]:
+    """Fold a network; return layers with the three means, in the order of the graph.
+
+    Parameters
+    ----------
+    network : Network
+        A network without control flow.
+    config : FoldConfig
+        The request.
+    images : ndarray of float32, shape (n, ...)
+        What the original network is run on.
+    inputs : ModelInputs or None
+        What the network is folded on.
+    """
+    original, _, layers = fold_of(network, config, inputs)
+    covariances = channel_covariances(original, [layer.tensor for layer in layers], images)
+    return [(x.name, *means(covariances[x.tensor][np.ix_(x.before, x.before)], x.labels)) for x in layers]
+
+
+def means(covariance: Matrix, labels: npt.NDArray[np.int64]) -> tuple[float, float, float]:
+    """Return the mean correlation within clusters, between them, and of each channel with its closest.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n, n)
+        Of the channels.
+    labels : ndarray of int, shape (n,)
+        Cluster of each channel, -1 for none.
+
+    Returns
+    -------
+    tuple of float
+        NaN where there is no such pair.
+    """
+    variances = covariance.diagonal()
+    counted = (labels >= 0) & alive(variances)
+    spread = np.sqrt(variances[counted])
+    correlation = covariance[np.ix_(counted, counted)] / np.outer(spread, spread)
+    alike = labels[counted][:, None] == labels[counted][None, :]
+    others = ~np.eye(len(spread), dtype=bool)
+    closest = np.where(others, correlation, -1.0).max(axis=1)
+    within, between = correlation[alike & others], correlation[~alike]
+    return _mean(within), _mean(between), _mean(closest)
+
+
+def _mean(values: Matrix) -> float:
+    return float(values.mean()) if values.size else float("nan")
