@@ -189,7 +189,7 @@ def regularised(networks: list[Network]) -> list[Cell]:
 
 def last_stages(networks: list[Network]) -> list[Cell]:
     """Return folds of the last two stages only, by the fraction of their channels, as IFM is compared."""
-    methods = ("fold-ls", "fold-ar", "fold-dir", "fold-naive", "ifm", "prune-l1")
+    methods = ("fold-ls", "fold-ar", "fold-dir", "fold-naive", "ifm", "inn", "prune-l1")
     variants: list[dict[str, Any]] = [{"method": m} for m in methods]
     variants.append({"method": "ifm", "cluster": "ifm", "repair": "least-squares"})
     return [

@@ -72,8 +72,6 @@ class Op(NodeReader):
         """Raise the error that names this node."""
         raise ExportError(reason, node=self.name, op_type=self.op_type)
 
-    # -- reading -------------------------------------------------------------------------------
-
     def required_weight(self, index: int, what: str) -> Array:
         """Return the values of an input that has to be a weight; `what` it is, for the error."""
         values = self.constant(index)
@@ -115,8 +113,6 @@ class Op(NodeReader):
         if number not in ELEMENT_TYPES:
             self.refuse(f"TFLite kernels have no element type for '{tensor}'")
         return ELEMENT_TYPES[number]
-
-    # -- tensors -------------------------------------------------------------------------------
 
     def assigned_layout(self, index: int = 0) -> Layout:
         """Return the planned layout of an input; of a weight, ONNX's own."""

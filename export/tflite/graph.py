@@ -187,8 +187,6 @@ class Graph:
             raise OverflowError("an option does not fit into 32 bits")
         self.operators.append(op)
 
-    # -- what every family needs ---------------------------------------------------------------
-
     def reshape(self, x: Value, shape: Shape) -> Value:
         """Append a RESHAPE unless the shape is already that."""
         if same_shape(x.shape, shape):

@@ -139,12 +139,6 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
     """Return the mean/sum fold of a labelling, with any numbers for clusters and -1 for channels that are dropped.
 
     P averages the members, Q adds their columns.
-
-    Examples
-    --------
-    >>> p = mean_partition([7, -1, 7])
-    >>> p.labels.tolist(), p.encode.tolist(), p.decode.tolist()
-    ([0, -1, 0], [[0.5, 0.0, 0.5]], [[1.0], [0.0], [1.0]])
     """
     numbers = np.asarray(labels, np.int64)
     kept = np.flatnonzero(numbers >= 0)
@@ -158,12 +152,6 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
     """Return the partition that keeps some of n channels as they are, in any order, and drops the others.
 
     P holds rows of the identity, Q is its transpose: the columns of dropped channels vanish.
-
-    Examples
-    --------
-    >>> p = select_partition([2, 0], 3)
-    >>> p.labels.tolist(), p.encode.tolist()
-    ([0, -1, 1], [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     """
     representatives = np.sort(np.asarray(kept, np.int64))
     labels = np.full(n, -1, np.int64)

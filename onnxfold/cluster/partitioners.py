@@ -17,6 +17,7 @@ from onnxfold.cluster.clusterings import rotation, scores, weight_matching
 from onnxfold.cluster.clusterings.agglomerative import agglomerate, greedy
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.clusterings.ifm import ifm
+from onnxfold.cluster.clusterings.inn import resample
 from onnxfold.cluster.clusterings.kmeans import kmeans
 from onnxfold.cluster.clusterings.spectral import spectral
 from onnxfold.cluster.gram import Points, Vector
@@ -234,6 +235,7 @@ PARTITIONERS = {
         cluster_row("spectral", spectral, "spectral clustering, self-tuning affinity"),
         cluster_row("greedy", greedy, "nearest pairs by direction, one at a time"),
         width_row("ifm", _ifm, "iterative feature merging"),
+        width_row("inn", resample, "channels in a smooth order, interpolated at fewer points"),
         width_row(
             "top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", apart=None, averages=False
         ),

@@ -115,13 +115,13 @@ class FoldConfig:
     )] = None
     method: Annotated[str, _Method(
         help="Clustering, repair and inputs by name: 'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', "
-        "'prune-l1', 'prune-l2', 'wanda-sp', 'flap', 'ifm', 'slicegpt', 'shortgpt'.",
+        "'prune-l1', 'prune-l2', 'wanda-sp', 'flap', 'ifm', 'inn', 'slicegpt', 'shortgpt'.",
         more="'slicegpt' rotates residual streams, 'shortgpt' drops residual blocks.", check=checks.text,
         metavar="NAME", words="onnxfold.folding.methods:METHODS", in_sweep=LISTED, recorded=ALWAYS,
     )] = "fold-ls"
     cluster: Annotated[str | None, _Method(
         help="Replace the method's clustering: 'elimination', 'kmeans', 'kmeans-heads', 'ward', 'complete', 'average', "
-        "'single', 'spectral', 'greedy', 'ifm', 'top-l1', 'top-l2', 'rotation', 'streams', 'wanda', 'flap'.",
+        "'single', 'spectral', 'greedy', 'ifm', 'inn', 'top-l1', 'top-l2', 'rotation', 'streams', 'wanda', 'flap'.",
         more="Merges have 'matching', 'zip' and 'by-place', too, which know the networks.", check=checks.text,
         metavar="NAME", words="onnxfold.cluster.partitioners:PARTITIONERS", recorded=ALWAYS,
     )] = None

@@ -240,6 +240,7 @@ METHODS = {
         Method("wanda-sp", "wanda", "none", "auto", "keep the channels with the largest weights times activations"),
         Method("flap", "flap", "bias", "auto", "keep the channels that fluctuate most, means become biases"),
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
+        Method("inn", "inn", "none", "auto", "integral neural networks: channels resampled on a smooth order"),
         Method(
             "slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
             narrows="streams",

@@ -57,8 +57,6 @@ class NodeReader:
         self.inputs, self.outputs = list(node.input), list(node.output)  # names, '' where one is left out
         self.version = view.opset(node.domain)  # of the operator's domain, as the model imports it
 
-    # -- attributes ----------------------------------------------------------------------------
-
     def has_attribute(self, name: str) -> bool:
         """Whether an attribute is given."""
         return any(a.name == name for a in self.node.attribute)
@@ -84,8 +82,6 @@ class NodeReader:
         value = attribute(self.node, name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
-    # -- inputs and outputs --------------------------------------------------------------------
-
     def input(self, index: int) -> str:
         """Return the name of an input, '' if it is not given."""
         return self.inputs[index] if index < len(self.inputs) else ""
@@ -101,8 +97,6 @@ class NodeReader:
     def has_output(self, index: int) -> bool:
         """Whether an output is read."""
         return bool(self.output(index))
-
-    # -- tensors -------------------------------------------------------------------------------
 
     def is_weight(self, tensor: str) -> bool:
         """Whether `tensor` is an initializer."""

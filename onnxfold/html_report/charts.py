@@ -65,9 +65,6 @@ def width_bar(before: int, after: int, widest: int) -> Element:
     )
 
 
-# -- variance ratios ---------------------------------------------------------------------------
-
-
 def variance_span(ratios: Sequence[VarianceRatio]) -> float:
     """Return s such that [1 / s, s] holds about all ratios; from 1.5 to 32."""
     far = [abs(math.log(v)) for r in ratios for v in (r.mean, r.lower, r.upper) if math.isfinite(v) and v > 0]
@@ -88,9 +85,6 @@ def variance_mark(ratio: VarianceRatio, span: float) -> Element:
         return picture("no channel to compare", healthy, class_="mark")
     title = f"variance ratio {decimal(ratio.mean)}, quartiles {decimal(ratio.lower)} and {decimal(ratio.upper)}"
     return range_mark(title, healthy, place(ratio.lower), place(ratio.mean), place(ratio.upper))
-
-
-# -- error curves ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -160,9 +154,6 @@ def _power(exponent: int) -> str:
     """Return a power of ten in the fewest letters."""
     superscript = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
     return f"{10.0**exponent:g}" if abs(exponent) <= 2 else f"10{str(exponent).translate(superscript)}"
-
-
-# -- correlations ------------------------------------------------------------------------------
 
 
 def correlation_chart(histogram: CorrelationHistogram) -> Element:

@@ -192,8 +192,6 @@ class Compensation:
         poolings = ((tensor, _pooling_of(self._original, tensor)) for tensor in (() if rules.by_length else read))
         self._poolings = {tensor: node_key(node) for tensor, node in poolings if node is not None}
 
-    # -- maps between channels -----------------------------------------------------------------
-
     def refit_channels(self, node: NodeProto) -> None:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
         self._solutions = {key: b for key, b in self._solutions.items() if key[0] in self._walk.reference.values}
@@ -288,8 +286,6 @@ class Compensation:
             solution[inside] = block_solution
         assert solution is not None, "there is at least one block"
         return solution
-
-    # -- taps of convolutions ------------------------------------------------------------------
 
     def compares(self, node: NodeProto) -> bool:
         """Whether a node's results are looked at: of a convolution with several taps."""

@@ -70,8 +70,6 @@ class Restoration:
         for name, values in self._stored.items():
             self._view.set_weight(name, values)
 
-    # -- with a BatchNormalization -------------------------------------------------------------
-
     def batch_norm(self, before: NodeProto) -> None:
         """Before a BatchNormalization runs, give the folded one its statistics."""
         norm = own_statistics(self._original, before)
@@ -127,8 +125,6 @@ class Restoration:
     def _write(self, norm: BatchNorm, mean: Matrix, sigma: Matrix) -> None:
         self._view.set_weight(norm.mean, mean)
         self._view.set_weight(norm.variance, np.maximum(sigma**2 - norm.epsilon, 0.0))
-
-    # -- without one ---------------------------------------------------------------------------
 
     def ends_layer(self, node: NodeProto) -> bool:
         """Whether a node writes the result of a layer that may be restored."""

@@ -90,8 +90,6 @@ class _Lane:
             states.append(hidden)
         return states[::-1] if self.backward else states, cell
 
-    # -- pieces --------------------------------------------------------------------------------
-
     def _own_weight(self, index: int, change: Callable[[Array], Array]) -> Value:
         """Return this direction's part of a weight, changed."""
         self.op.required_weight(index, "weight")
@@ -153,8 +151,6 @@ class _Lane:
         kernel = self._rows(2, first * self.width, last * self.width)
         inputs = [state, kernel, bias or self._zeros(count)]
         return self.op.graph.op("FULLY_CONNECTED", inputs, (self.x.shape[1], count))
-
-    # -- steps ---------------------------------------------------------------------------------
 
     def _rnn(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
         c = self.op.graph

@@ -10,19 +10,15 @@ Layers take turns, one merge each, and distances are taken anew from the merged 
 distance exceeds beta times the largest. Biases and BatchNormalization parameters do not enter distances.
 
 **Here.** Distances are the published ones: after every merge they are taken between sums of rows and means of columns.
-The differences:
+Merging goes on until k features are left. Each group is merged on its own, with the weights of its neighbours as they
+were before any merge, and with all its producers and consumers, so that residual streams and Concat need no table per
+architecture; blocks of grouped convolutions are merged separately, and exact duplicates before all other pairs.
 
-- Merging goes on until k features are left, not up to a threshold.
-- Each group is merged on its own, with the weights of its neighbours as they were before any merge. A group takes all
-  its producers and consumers into the distance, so that residual streams and Concat need no table per architecture;
-  blocks of grouped convolutions are merged separately.
-- P averages (as merging pairs weighted by their counts does) and Q adds up. The published pair is P' = N P, Q' = Q / N
-  with N the numbers of features merged: the same function in a network of linear layers and ReLUs without
-  BatchNormalization, and the one of the two forms that stays exact on equal features under any other activation.
-- With BatchNormalization the two differ. Added-up variances give a merged feature the variance that its members have
-  if they are uncorrelated, and sqrt(N) times their amplitude if they are equal; here nothing is rescaled, which is
-  exact for equal features and leaves the loss of variance of others to a repair.
-- Exact duplicates, where they are given, are merged before all other pairs.
+P averages and Q adds up, where the published pair is N P and Q / N, with N the numbers of features merged: the same
+function in a network of linear layers and ReLUs without BatchNormalization, and the one of the two forms that stays
+exact on equal features under other activations. Added-up variances of BatchNormalization give a merged feature the
+variance that uncorrelated members have; here nothing is rescaled, which is exact for equal features and leaves the loss
+of variance of others to a repair.
 
 References
 ----------
@@ -45,7 +41,7 @@ from onnxfold.graph.view import GraphView
 def ifm(view: GraphView, group: FoldGroup, k: int, classes: Labels) -> ChannelPartition:
     """Merge the most similar features of a group, one pair after the other."""
     check_clusters(k, group.size, group.block_count)
-    rows, columns = _gram(view, group, Role.PRODUCER), _gram(view, group, Role.CONSUMER)
+    rows, columns = role_gram(view, group, Role.PRODUCER), role_gram(view, group, Role.CONSUMER)
     labels = np.zeros(group.size, np.int64)
     for block, units in enumerate(group.units_by_block):
         inside = np.ix_(units, units)
@@ -112,7 +108,7 @@ def _combine(gram: Matrix, u: int, v: int, a: float, b: float) -> None:
     gram[:, u] = a * gram[:, u] + b * gram[:, v]
 
 
-def _gram(view: GraphView, group: FoldGroup, role: Role) -> Matrix:
+def role_gram(view: GraphView, group: FoldGroup, role: Role) -> Matrix:
     """Return the inner products of what the members of one role hold for each unit, shape (n_units, n_units)."""
     gram = np.zeros((group.size, group.size))
     for member in group.with_role(role):

@@ -90,9 +90,6 @@ def _measure_activations(walk: SideBySide, groups: Sequence[FoldGroup], progress
     return Diagnostics((), tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
 
 
-# -- variance ratios ---------------------------------------------------------------------------
-
-
 def _measured_tensor(view: GraphView, layer: Layer) -> str:
     """Return the tensor where a layer is looked at: behind its BatchNormalization, or else before its bias."""
     reader = only_reader(view, layer.output)
@@ -127,9 +124,6 @@ def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:
         clusters = np.searchsorted(kept, positions[partition.representatives])
         places[positions] = np.where(partition.labels[:, None] >= 0, clusters[partition.labels], -1)
     return places
-
-
-# -- correlations ------------------------------------------------------------------------------
 
 
 def _correlations(walk: SideBySide, group: FoldGroup, axis: Axis) -> CorrelationHistogram:

@@ -255,11 +255,6 @@ def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None, *, are_drawn
     Of N tokens T different ones were seen, so a new one is expected once in about N / T tokens more. The counts then
     have the weight N / (N + T), and the prior has the rest. Witten and Bell, "The zero-frequency problem", IEEE
     Transactions on Information Theory 37, 1991.
-
-    Examples
-    --------
-    >>> frequencies(np.array([[1, 1, 0]]), 4, None).tolist()
-    [0.3, 0.5, 0.1, 0.1]
     """
     counts = np.bincount(ids.reshape(-1), minlength=rows)[:rows].astype(np.float64)
     prior = np.full(rows, 1.0 / rows) if tokenizer is None else tokenizer.prior(rows)
