@@ -13,6 +13,7 @@ asked for stay.
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
@@ -52,7 +53,7 @@ OURS: dict[str, dict[str, Any]] = {
     "`fold --refine --torch-device cuda`": _BYTES | {"refine": "all", "torch_device": "cuda"},
     **{
         f"`fold --method {method} --allocation uniform`": {"method": method, "allocation": "uniform"}
-        for method in ("fold-dir", "fold-ar", "fold-naive", "ifm", "prune-l2", "prune-l1")
+        for method in ("fold-dir", "fold-ar", "fold-naive", "ifm", "inn", "prune-l2", "prune-l1")
     },
 }
 _HEAD = """# The paper's networks at the paper's size
@@ -68,6 +69,30 @@ _SECTION = """
 
 {parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f} minutes:
 {dense:.2f} %.{published}
+
+"""
+#: The paper's figures and tables, and the place of each here: a page and a heading of it.
+FIGURES = (
+    ("Figures 1 and 4: accuracy and variance ratios", "paper_figures.md", "Variance ratio per layer, and accuracy"),
+    ("Figure 3: correlation of matched channels", "paper_figures.md", "Correlation of the channels of a cluster"),
+    ("Figure 5: clusterings with statistics of data", "paper_figures.md", "Partitions with the same repair"),
+    ("Figures 6 and 7: data-free methods, IFM, L1 and L2", "paper.md", NETWORKS[RESNET]),
+    (
+        "Figure 8: IFM and INN, the last blocks only", "paper_figures.md",
+        "Only the last two stages folded (columns: fraction of their channels)",
+    ),
+    ("Figures 9 and 13: wider networks", "paper_figures.md", "The same layout in several widths"),
+    ("Figure 12: penalties on the weights", "paper_figures.md", "Networks trained with a penalty on the weights"),
+    ("Tables 1 and 2: merging", "merging.md", ""),
+    ("Table 3: language models", "language_models.md", ""),
+    ("Table 5: distillation", "paper.md", NETWORKS[RESNET]),
+    ("Table 6: devices", "edge.md", ""),
+)  # fmt: skip
+_FIGURES_HEAD = """
+## The paper's figures and tables
+
+[paper_figures.md](paper_figures.md) is written by `python -m benchmarks.accuracy --images 2000 --only clusterings
+last-stages variance correlation wider regularised`.
 
 """
 _PUBLISHED = " The network of the published rows has 94.72 %."
@@ -127,6 +152,15 @@ def table(network: str, kept: dict[str, Any]) -> str:
     return head + "\n".join(map(table_row, lines)) + "\n" + note
 
 
+def figures() -> str:
+    """Return the part of the page that says where the paper's figures and tables are."""
+    lines = [["in the paper (arXiv 2502.10216)", "here"], ["---", "---"]]
+    for name, page, heading in FIGURES:
+        anchor = "-".join(re.sub(r"[^a-z0-9 -]", "", heading.lower()).split())
+        lines.append([name, f"[{heading or page}]({page}{'#' if heading else ''}{anchor})"])
+    return _FIGURES_HEAD + "\n".join(map(table_row, lines)) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, keep rows as they are done, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -160,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rows[key] = measure(path, sparsity, OURS[name] | {"cache": cache}, images, labels)
                     print(network, key, rows[key], flush=True)
                     write({store: f"{json.dumps(kept, indent=1)}\n".encode()})
-    write({options.page: (_HEAD + "".join(table(n, kept[n]) for n in NETWORKS if n in kept)).encode()})
+    write({options.page: (_HEAD + "".join(table(n, kept[n]) for n in NETWORKS if n in kept) + figures()).encode()})
     return 0
 
 

@@ -1,6 +1,8 @@
 """The page of the paper's networks."""
 
-from benchmarks.paper import NETWORKS, OURS, RESNET, SPARSITIES, table
+from pathlib import Path
+
+from benchmarks.paper import FIGURES, NETWORKS, OURS, RESNET, SPARSITIES, table
 
 LOG = {
     "recipe": {"epochs": 12, "bfloat16": True, "muon": 0.05, "progressive": False, "device": "cuda"},
@@ -25,3 +27,9 @@ def test_published_rows_stand_beside_the_network_that_they_are_of() -> None:
     for network in NETWORKS:
         text = table(network, {"training": LOG, "rows": {}})
         assert ("published" in text) == (network == RESNET)
+
+
+def test_figures_of_the_paper_have_a_place() -> None:
+    pages = Path(__file__).resolve().parents[2] / "benchmarks"
+    for _, page, heading in FIGURES:
+        assert not heading or f"## {heading}" in (pages / page).read_text("utf-8").splitlines()
