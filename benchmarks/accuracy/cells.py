@@ -235,9 +235,9 @@ def main_networks(networks: list[Network]) -> list[Network]:
 
 
 def with_batch_norm(networks: list[Network]) -> list[Network]:
-    """Return the networks for CIFAR-10 that methods are compared on: with BatchNormalizations, ResNets first."""
+    """Return the networks for CIFAR-10 with BatchNormalizations, the widest ResNet first."""
     found = [n for n in main_networks(networks) if n.form == "bn" and n.dataset == "cifar10"]
-    return sorted(found, key=lambda n: (n.family, n.width))
+    return sorted(found, key=lambda n: (n.family, -n.width))
 
 
 def _over(networks: list[Network], variants: Iterable[dict[str, Any]], sparsities: Iterable[float]) -> list[Cell]:

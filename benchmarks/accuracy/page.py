@@ -190,7 +190,7 @@ def _variance(store: Store) -> list[str]:
     for r in rows:
         ratios = [ratio for _, ratio in r["layers"]]
         values = " | ".join(f"{v:.2f}" for v in (ratios[0], _median(ratios), ratios[-1]))
-        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} | {_points(r)} |")
+        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} | {_percent(r['accuracy'])} |")
     return lines
 
 
@@ -208,7 +208,7 @@ def _correlation(store: Store) -> list[str]:
         columns_of = zip(*(means for _, *means in r["layers"]), strict=True)
         measured = [[m for m in means if not math.isnan(m)] for means in columns_of]
         values = " | ".join(f"{_median(means):.2f}, {min(means):.2f}" if means else "" for means in measured)
-        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} | {_points(r)} |")
+        lines.append(f"| {r['network']} | {variant(r)} | {r['sparsity']:.0%} | {values} | {_percent(r['accuracy'])} |")
     return lines
 
 
