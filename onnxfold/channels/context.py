@@ -51,8 +51,6 @@ class NodeContext(NodeReader):
         self._revived: list[Axis] = []
         self._mentioned: set[tuple[str, int]] = set()
 
-    # -- reading -------------------------------------------------------------------------------
-
     def shape(self, tensor: str) -> Shape:
         """Return the dimensions of a tensor of known rank."""
         shape = self.known_shape(tensor)
@@ -98,8 +96,6 @@ class NodeContext(NodeReader):
     @cached_property
     def _head_counts(self) -> list[int]:
         return sorted({self.width(heads) or 1 for heads in self._heads} - {1})
-
-    # -- declaring -----------------------------------------------------------------------------
 
     def axis(self, tensor: str, axis: int, blocks: int = 1) -> Axis:
         """Return an :class:`Axis`; negative numbers count from the end."""

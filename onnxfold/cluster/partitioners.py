@@ -17,7 +17,7 @@ from onnxfold.cluster.clusterings import rotation, scores, weight_matching
 from onnxfold.cluster.clusterings.agglomerative import agglomerate, greedy
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.clusterings.ifm import ifm
-from onnxfold.cluster.clusterings.inn import resample
+from onnxfold.cluster.clusterings.inn import resample, smooth_paths
 from onnxfold.cluster.clusterings.kmeans import kmeans
 from onnxfold.cluster.clusterings.spectral import spectral
 from onnxfold.cluster.gram import Points, Vector
@@ -109,6 +109,13 @@ def _rotate(task: Task) -> Candidates:
         task.graph.view if group.norms else task.graph.stored, group, task.moments, task.graph.words
     )
     return rotation.rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
+
+
+def _inn(task: Task) -> Candidates:
+    if task.group.apart:
+        return Computed(task, _distinct, SELECTION, forgets=True)
+    paths = smooth_paths(task.graph.stored, task.group)
+    return Computed(task, lambda _, k: resample(paths, k), "inn", forgets=True)
 
 
 def _wanda(task: Task) -> Candidates:
@@ -235,7 +242,7 @@ PARTITIONERS = {
         cluster_row("spectral", spectral, "spectral clustering, self-tuning affinity"),
         cluster_row("greedy", greedy, "nearest pairs by direction, one at a time"),
         width_row("ifm", _ifm, "iterative feature merging"),
-        width_row("inn", resample, "channels in a smooth order, interpolated at fewer points"),
+        Partitioner("inn", _inn, "channels in a smooth order, interpolated at fewer points"),
         width_row(
             "top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", apart=None, averages=False
         ),

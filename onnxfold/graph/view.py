@@ -50,8 +50,6 @@ class GraphView:
         self._consumers: dict[str, list[NodeProto]] | None = None
         self._names: set[str] | None = None
 
-    # -- nodes ---------------------------------------------------------------------------------
-
     @property
     def graph(self) -> GraphProto:
         """The main graph."""
@@ -92,8 +90,6 @@ class GraphView:
                     if name:
                         self._consumers.setdefault(name, []).append(node)
         return self._consumers.get(tensor, [])
-
-    # -- editing nodes -------------------------------------------------------------------------
 
     def replace_nodes(self, nodes: Iterable[NodeProto]) -> None:
         """Put `nodes`, in topological order, in place of all nodes."""
@@ -148,8 +144,6 @@ class GraphView:
         assert holder is not None
         next(attr for attr in holder.attribute if attr.name == attribute).g.CopyFrom(body)
         self._forget()
-
-    # -- editing the model ---------------------------------------------------------------------
 
     def replace_model(self, model: ModelProto) -> None:
         """Take over another form of the model, without initializers."""
@@ -238,8 +232,6 @@ class GraphView:
         for name, shape in self._input_shapes.items():
             self._input_shapes[name] = tuple(sizes.get(name, {}).get(axis, size) for axis, size in enumerate(shape))
         self._types = {}
-
-    # -- weights -------------------------------------------------------------------------------
 
     @property
     def weights(self) -> Mapping[str, Weight]:
@@ -330,8 +322,6 @@ class GraphView:
                 self._names = {info.name for info in self.graph.input}.union(*names)
             if name not in self._weights and name not in self._names:
                 yield name
-
-    # -- types ---------------------------------------------------------------------------------
 
     def shape(self, tensor: str) -> Shape | None:
         """Return the dimensions (None = not known as a number), None if the rank is unknown."""

@@ -8,30 +8,38 @@ convolution, as published, can make variances negative.
 Reference: Solodskikh et al., "Integral Neural Networks", CVPR 2023.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.clusterings.ifm import role_gram
 from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters
-from onnxfold.cluster.task import Task
 from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.view import GraphView
 
 
-def resample(task: Task, k: int) -> ChannelPartition:
-    """Interpolate the channels of every block at fewer points."""
-    group = task.group
-    check_clusters(k, group.size, group.block_count)
-    gram, width = role_gram(task.graph.stored, group, Role.PRODUCER), k // group.block_count
-    encode, labels, places = np.zeros((k, group.size)), np.zeros(group.size, np.int64), np.zeros(k, np.int64)
-    for block, units in enumerate(group.units_by_block):
-        path, rows = units[smooth_path(gram[np.ix_(units, units)])], slice(block * width, (block + 1) * width)
-        at = (np.arange(width) + 0.5) * (len(units) / width) - 0.5
+def smooth_paths(view: GraphView, group: FoldGroup) -> list[Labels]:
+    """Return the channels of every block in a smooth order."""
+    gram = role_gram(view, group, Role.PRODUCER)
+    return [units[smooth_path(gram[np.ix_(units, units)])] for units in group.units_by_block]
+
+
+def resample(paths: Sequence[Labels], k: int) -> ChannelPartition:
+    """Interpolate the channels of every path at fewer points, k in all."""
+    n, width = sum(map(len, paths)), k // len(paths)
+    check_clusters(k, n, len(paths))
+    encode, labels, places = np.zeros((k, n)), np.zeros(n, np.int64), np.zeros(k, np.int64)
+    for block, path in enumerate(paths):
+        rows = slice(block * width, (block + 1) * width)
+        at = (np.arange(width) + 0.5) * (len(path) / width) - 0.5
         nearest = path[np.floor(at + 0.5).astype(int)]
         order = np.argsort(nearest)  # clusters are in the order of their channels
-        away = np.abs(at[order, None] - np.arange(len(units)))
+        away = np.abs(at[order, None] - np.arange(len(path)))
         encode[rows, path], places[rows] = np.maximum(1 - away, 0), nearest[order]
         labels[path] = rows.start + away.argmin(axis=0)
-    return ChannelPartition(labels, places, (encode, encode.T * (group.size / k)))
+    return ChannelPartition(labels, places, (encode, encode.T * (n / k)))
 
 
 def smooth_path(gram: Matrix) -> Labels:
