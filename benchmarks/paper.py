@@ -67,8 +67,8 @@ inverted at 70 % of the closed form, and more of them at 70 % of the refinement;
 _SECTION = """
 ## {title}
 
-{parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}` in {minutes:.0f} minutes:
-{dense:.2f} %.{published}
+{parameters:,} weights, trained by `python -m benchmarks.training.cifar10` with `{recipe}`
+and seed {seed} in {seconds:.0f} s: {dense:.2f} %.{published}
 
 """
 #: The paper's figures and tables, and the place of each here: a page and a heading of it.
@@ -92,7 +92,8 @@ _FIGURES_HEAD = """
 ## The paper's figures and tables
 
 [paper_figures.md](paper_figures.md) is written by `python -m benchmarks.accuracy --images 2000 --only clusterings
-last-stages variance correlation wider regularised`.
+last-stages variance correlation wider regularised`, of the networks above and of smaller ones; the docstring of
+`benchmarks.training.cifar10` has the recipe of each.
 
 """
 _PUBLISHED = " The network of the published rows has 94.72 %."
@@ -131,7 +132,8 @@ def table(network: str, kept: dict[str, Any]) -> str:
         title=NETWORKS[network],
         parameters=log["parameters"],
         recipe=" ".join([f"--epochs {recipe['epochs']}", *flags]),
-        minutes=log["seconds"] / 60,
+        seed=recipe["seed"],
+        seconds=log["seconds"],
         dense=dense,
         published=_PUBLISHED if published else "",
     )

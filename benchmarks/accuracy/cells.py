@@ -170,7 +170,7 @@ def clusterings(networks: list[Network]) -> list[Cell]:
     repaired = {r: [o for c in PARTITIONERS if (o := composed(c, r))] for r in ("recalibrate", "least-squares")}
     variants = [o for options in repaired.values() for o in options]
     variants += [o | {"inputs": "data"} for o in repaired["recalibrate"]]
-    return _over(with_batch_norm(networks)[:1], variants, COMPARED)
+    return _over(with_batch_norm(networks), variants, COMPARED)
 
 
 def wider(networks: list[Network]) -> list[Cell]:

@@ -16,6 +16,12 @@ With --bfloat16, on 10,000 test images:
     --net vgg11_bn --width 1 --epochs 14 --muon 0.02 --threads 2         91.41 %   41 minutes
     --net vgg11_bn --width 1 --epochs 50 --muon 0.02 --device cuda       92.88 %   3 minutes
     --net vgg11_bn --width 1 --epochs 80 --device cuda                   91.90 %   4 minutes
+    --net vgg11_bn --width 0.25 --epochs 30 --device cuda                87.15 %   4 minutes
+    --net vgg11_bn --width 0.5 --epochs 30 --device cuda                 89.93 %   4 minutes
+    --net vgg11_bn --width 0.75 --epochs 30 --device cuda                90.88 %   5 minutes
+    --net resnet18 --width 32 --epochs 30 --device cuda                  92.96 %   6 minutes
+    --net resnet18 --width 32 --epochs 30 --l1 3e-5 --device cuda        92.23 %   7 minutes
+    --net resnet18 --width 32 --epochs 30 --l2 2e-3 --device cuda        92.58 %   6 minutes
 
 Those on CUDA had an H100 with others of them at the same time.
 THP_MEM_ALLOC_ENABLE=1 in the environment takes a fifth off a step on Linux.
