@@ -110,10 +110,9 @@ def measure(path: Path, sparsity: float, options: dict[str, Any], images: Images
     result = onnxfold.fold(path, sparsity, verify=False, **options)
     seconds = time.perf_counter() - began
     record = result.report.refinement
-    machine = _cuda_device() if options.get("torch_device") == "cuda" else "2 cores"
     return {
         "top1": 100 * float((answers(result.model, images) == labels).mean()),
-        "machine": machine,
+        "machine": _cuda_device() if options.get("torch_device") == "cuda" else "2 cores",
         "removed": result.report.sparsity,
         "seconds": round(seconds),
         "steps": 0 if record is None else record.steps,

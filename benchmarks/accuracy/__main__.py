@@ -16,9 +16,10 @@ Sections: bars curves defaults methods clusterings wider regularised last-stages
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ QUICK_ROUNDS = 10
 #: Images on which layers are compared.
 LAYER_IMAGES = 512
 
+OfLayers = Callable[..., Sequence[tuple[Any, ...]]]
 #: Sections on the layers of folds: their cells, and the figures of each layer.
-LAYER_SECTIONS: dict[str, tuple[Callable[[list[Network]], list[cells.Cell]], Callable[..., list[tuple[Any, ...]]]]] = {
+LAYER_SECTIONS: dict[str, tuple[Callable[[list[Network]], list[cells.Cell]], OfLayers]] = {
     "variance": (cells.variance, variance_ratios),
     "correlation": (cells.correlation, cluster_correlations),
 }
@@ -96,11 +98,10 @@ def run(section: str, bench: Measurement, networks: list[Network], out: Path, *,
         for i, cell in enumerate(asked):
             tell(section, i, len(asked), bench.cell(cell))
     elif section in LAYER_SECTIONS:
-        _layers(
-            section,
-            bench,
-            [c for c in LAYER_SECTIONS[section][0](networks) if not quick or c.sparsity == QUICK_SPARSITY],
-        )
+        of_networks, of_layers = LAYER_SECTIONS[section]
+        for cell in (c for c in of_networks(networks) if not quick or c.sparsity == QUICK_SPARSITY):
+            row = _once(bench.store, section, cell.key, partial(_layers, bench, cell, of_layers))
+            print(f"{section}: {cell.network} {cell.method} {cell.sparsity:g}: last layer {row['layers'][-1][1]:.3f}")
     elif section == "latency":
         _latency(bench.store, networks, quick=quick)
     else:
@@ -115,22 +116,15 @@ def tell(section: str, done: int, total: int, row: Row) -> None:
     print(f"{section} {done + 1}/{total}: {what} {row['sparsity']:g} seed {row['seed']}: {result}{seconds}", flush=True)
 
 
-def _layers(section: str, bench: Measurement, asked: list[cells.Cell]) -> None:
-    _, of_layers = LAYER_SECTIONS[section]
-    for cell in asked:
-        network = bench.networks[cell.network]
-
-        def measure(cell: cells.Cell = cell, network: Network = network) -> Row:
-            images, _ = test_images(bench.data, network)
-            config = FoldConfig(**bench.options(cell))
-            chosen, _ = bench.shared_inputs(cell, config)
-            inputs = None if chosen is None else chosen.inputs
-            layers = of_layers(network, config, images[: min(LAYER_IMAGES, len(images))], inputs)
-            accuracy = bench.cell(cell)["accuracy"]
-            return {**asdict(cell), "accuracy": accuracy, "layers": [list(r) for r in layers]}
-
-        row = _once(bench.store, section, cell.key, measure)
-        print(f"{section}: {cell.network} {cell.method} {cell.sparsity:g}: last layer {row['layers'][-1][1]:.3f}")
+def _layers(bench: Measurement, cell: cells.Cell, of_layers: OfLayers) -> Row:
+    """Return the accuracy of a fold, and what it says of each layer."""
+    network = bench.networks[cell.network]
+    images, _ = test_images(bench.data, network)
+    config = FoldConfig(**bench.options(cell))
+    chosen, _ = bench.shared_inputs(cell, config)
+    inputs = None if chosen is None else chosen.inputs
+    layers = of_layers(network, config, images[: min(LAYER_IMAGES, len(images))], inputs)
+    return {**asdict(cell), "accuracy": bench.cell(cell)["accuracy"], "layers": [list(r) for r in layers]}
 
 
 def _latency(store: Store, networks: list[Network], *, quick: bool) -> None:

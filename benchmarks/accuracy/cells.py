@@ -167,9 +167,8 @@ def methods(networks: list[Network]) -> list[Cell]:
 
 def clusterings(networks: list[Network]) -> list[Cell]:
     """Return every partition with the same two repairs, and with statistics of training images."""
-    repaired = {r: [o for c in PARTITIONERS if (o := composed(c, r))] for r in ("recalibrate", "least-squares")}
-    variants = [o for options in repaired.values() for o in options]
-    variants += [o | {"inputs": "data"} for o in repaired["recalibrate"]]
+    reset, refitted = ([o for c in PARTITIONERS if (o := composed(c, r))] for r in ("recalibrate", "least-squares"))
+    variants = [*reset, *refitted, *(o | {"inputs": "data"} for o in reset)]
     return _over(with_batch_norm(networks), variants, COMPARED)
 
 
