@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,8 @@ def test_an_interrupt_ends_all_processes_with_one_word(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "onnxfold", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
+        # A shell lets what it starts in the background ignore interrupts.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     _wait(folder.rows, [process])  # type: ignore[list-item]
     workers = psutil.Process(process.pid).children(recursive=True)
