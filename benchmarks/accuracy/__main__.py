@@ -25,8 +25,9 @@ from typing import Any
 
 from benchmarks.accuracy import cells, cost, figures
 from benchmarks.accuracy.correlation import cluster_correlations
+from benchmarks.accuracy.folded import FoldedNetwork, fold_of
 from benchmarks.accuracy.measure import Measurement
-from benchmarks.accuracy.networks import Network, find_networks, test_images
+from benchmarks.accuracy.networks import Images, Network, find_networks, test_images
 from benchmarks.accuracy.page import render
 from benchmarks.accuracy.store import Row, Store
 from benchmarks.accuracy.variance import variance_ratios
@@ -41,7 +42,7 @@ QUICK_ROUNDS = 10
 #: Images on which layers are compared.
 LAYER_IMAGES = 512
 
-OfLayers = Callable[..., Sequence[tuple[Any, ...]]]
+OfLayers = Callable[[FoldedNetwork, Images], Sequence[tuple[Any, ...]]]
 #: Sections on the layers of folds: their cells, and the figures of each layer.
 LAYER_SECTIONS: dict[str, tuple[Callable[[list[Network]], list[cells.Cell]], OfLayers]] = {
     "variance": (cells.variance, variance_ratios),
@@ -122,8 +123,8 @@ def _layers(bench: Measurement, cell: cells.Cell, of_layers: OfLayers) -> Row:
     images, _ = test_images(bench.data, network)
     config = FoldConfig(**bench.options(cell))
     chosen, _ = bench.shared_inputs(cell, config)
-    inputs = None if chosen is None else chosen.inputs
-    layers = of_layers(network, config, images[: min(LAYER_IMAGES, len(images))], inputs)
+    fold = fold_of(network, config, None if chosen is None else chosen.inputs)
+    layers = of_layers(fold, images[: min(LAYER_IMAGES, len(images))])
     return {**asdict(cell), "accuracy": bench.cell(cell)["accuracy"], "layers": [list(r) for r in layers]}
 
 

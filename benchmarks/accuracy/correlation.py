@@ -10,31 +10,14 @@ Reference: the matched channels of arXiv 2502.10216.
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.accuracy.folded import Matrix, alive, channel_covariances, fold_of
-from benchmarks.accuracy.networks import Images, Network
-from onnxfold.config import FoldConfig
-from onnxfold.inputs.model_inputs import ModelInputs
+from benchmarks.accuracy.folded import FoldedNetwork, Matrix, alive, channel_covariances
+from benchmarks.accuracy.networks import Images
 
 
-def cluster_correlations(
-    network: Network, config: FoldConfig, images: Images, inputs: ModelInputs | None
-) -> list[tuple[str, float, float, float]]:
-    """Fold a network; return layers with the three means, in the order of the graph.
-
-    Parameters
-    ----------
-    network : Network
-        A network without control flow.
-    config : FoldConfig
-        The request.
-    images : ndarray of float32, shape (n, ...)
-        What the original network is run on.
-    inputs : ModelInputs or None
-        What the network is folded on.
-    """
-    original, _, layers = fold_of(network, config, inputs)
-    covariances = channel_covariances(original, [layer.tensor for layer in layers], images)
-    return [(x.name, *means(covariances[x.tensor][np.ix_(x.before, x.before)], x.labels)) for x in layers]
+def cluster_correlations(fold: FoldedNetwork, images: Images) -> list[tuple[str, float, float, float]]:
+    """Return layers with the three means on images of shape (n, ...), in the order of the graph."""
+    covariances = channel_covariances(fold.original, [layer.tensor for layer in fold.layers], images)
+    return [(x.name, *means(covariances[x.tensor][np.ix_(x.before, x.before)], x.labels)) for x in fold.layers]
 
 
 def means(covariance: Matrix, labels: npt.NDArray[np.int64]) -> tuple[float, float, float]:

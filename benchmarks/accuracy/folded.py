@@ -51,10 +51,17 @@ class FoldedLayer:
     labels: Positions
 
 
-def fold_of(
-    network: Network, config: FoldConfig, inputs: ModelInputs | None
-) -> tuple[GraphView, GraphView, list[FoldedLayer]]:
-    """Fold a network; return it, the folded one, and the layers that lost channels, in the order of the graph."""
+@dataclass(frozen=True)
+class FoldedNetwork:
+    """A network before and after a fold, and the layers that lost channels, in the order of the graph."""
+
+    original: GraphView
+    folded: GraphView
+    layers: list[FoldedLayer]
+
+
+def fold_of(network: Network, config: FoldConfig, inputs: ModelInputs | None) -> FoldedNetwork:
+    """Fold a network without control flow on some inputs, where the method takes any."""
     method = find_method(config.method, cluster=config.cluster, repair=config.repair)
     opened = open_model(network.path, {}, silent)
     scope = opened.scopes[0]
@@ -75,7 +82,7 @@ def fold_of(
             rows = plan.fold_member(layer.rows, partition).positions
             name = own.last.name
             found[name] = FoldedLayer(name, tensor, layer.rows.positions[:, 0], rows[:, 0], partition.labels)
-    return original, folded.view, sorted(found.values(), key=lambda layer: order[layer.name])
+    return FoldedNetwork(original, folded.view, sorted(found.values(), key=lambda layer: order[layer.name]))
 
 
 def alive(variances: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

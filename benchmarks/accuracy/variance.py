@@ -10,35 +10,18 @@ Reference: REPAIR, arXiv 2211.08403; used for folding in arXiv 2502.10216.
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.accuracy.folded import alive, channel_covariances, fold_of
-from benchmarks.accuracy.networks import Images, Network
-from onnxfold.config import FoldConfig
-from onnxfold.inputs.model_inputs import ModelInputs
+from benchmarks.accuracy.folded import FoldedNetwork, alive, channel_covariances
+from benchmarks.accuracy.networks import Images
 
 Vector = npt.NDArray[np.float64]
 
 
-def variance_ratios(
-    network: Network, config: FoldConfig, images: Images, inputs: ModelInputs | None
-) -> list[tuple[str, float]]:
-    """Fold a network and return layers with their variance ratios, in the order of the graph.
-
-    Parameters
-    ----------
-    network : Network
-        A network without control flow.
-    config : FoldConfig
-        The request.
-    images : ndarray of float32, shape (n, ...)
-        What both networks are run on.
-    inputs : ModelInputs or None
-        What the network is folded on.
-    """
-    original, folded, layers = fold_of(network, config, inputs)
-    tensors = [layer.tensor for layer in layers]
-    dense, after = (channel_covariances(view, tensors, images) for view in (original, folded))
-    variances = [(dense[x.tensor].diagonal()[x.before], after[x.tensor].diagonal()[x.after]) for x in layers]
-    return [(x.name, ratio(*pair, x.labels)) for x, pair in zip(layers, variances, strict=True)]
+def variance_ratios(fold: FoldedNetwork, images: Images) -> list[tuple[str, float]]:
+    """Return layers with their variance ratios on images of shape (n, ...), in the order of the graph."""
+    tensors = [layer.tensor for layer in fold.layers]
+    dense, after = (channel_covariances(view, tensors, images) for view in (fold.original, fold.folded))
+    variances = [(dense[x.tensor].diagonal()[x.before], after[x.tensor].diagonal()[x.after]) for x in fold.layers]
+    return [(x.name, ratio(*pair, x.labels)) for x, pair in zip(fold.layers, variances, strict=True)]
 
 
 def ratio(dense: Vector, folded: Vector, labels: npt.NDArray[np.int64]) -> float:

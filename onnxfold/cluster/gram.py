@@ -175,3 +175,13 @@ def cut_tree(tree: Matrix, k: int) -> Labels:
     into = n + np.repeat(np.arange(merges), 2)
     edges = coo_array((np.ones(len(into), np.int8), (merged, into)), shape=(n + merges, n + merges))
     return renumber(connected_components(edges, directed=False)[1][:n])[0]
+
+
+def role_gram(view: GraphView, group: FoldGroup, role: Role) -> Matrix:
+    """Return the inner products of what the members of one role hold for each unit, shape (n_units, n_units)."""
+    gram = np.zeros((group.size, group.size))
+    for member in group.with_role(role):
+        rows = member_rows(view, member).astype(np.float64)
+        gram += rows @ rows.T
+    require_finite(group, gram)
+    return gram

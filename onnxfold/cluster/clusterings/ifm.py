@@ -32,7 +32,7 @@ import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.gram import Vector, member_rows, require_finite
+from onnxfold.cluster.gram import Vector, role_gram
 from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters, mean_partition, renumber
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -106,13 +106,3 @@ def _combine(gram: Matrix, u: int, v: int, a: float, b: float) -> None:
     """Replace vector u by a u + b v in a matrix of inner products."""
     gram[u] = a * gram[u] + b * gram[v]
     gram[:, u] = a * gram[:, u] + b * gram[:, v]
-
-
-def role_gram(view: GraphView, group: FoldGroup, role: Role) -> Matrix:
-    """Return the inner products of what the members of one role hold for each unit, shape (n_units, n_units)."""
-    gram = np.zeros((group.size, group.size))
-    for member in group.with_role(role):
-        rows = member_rows(view, member).astype(np.float64)
-        gram += rows @ rows.T
-    require_finite(group, gram)
-    return gram

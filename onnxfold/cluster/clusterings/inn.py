@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.clusterings.ifm import role_gram
+from onnxfold.cluster.gram import role_gram
 from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -47,7 +47,7 @@ def smooth_path(gram: Matrix) -> Labels:
     n, squares = len(gram), gram.diagonal()
     lengths = np.zeros((n + 1, n + 1))  # the last stands in front of the path, and is as near to each
     lengths[:n, :n] = np.sqrt(np.maximum(squares[:, None] + squares - 2 * gram, 0.0))
-    path, closer = np.roll(np.arange(n + 1), 1), True
+    path, closer, least = np.roll(np.arange(n + 1), 1), True, 1e-9 * lengths.max()
     while closer:
         closer = False
         for i in range(n - 1):
@@ -55,7 +55,7 @@ def smooth_path(gram: Matrix) -> Labels:
             then = np.append(lengths[b, ends[1:]] - lengths[ends[:-1], ends[1:]], 0.0)
             gains = lengths[a, ends] + then - lengths[a, b]
             j = int(gains.argmin())
-            if gains[j] < -1e-9 * lengths.max():
-                path[i + 1 : i + 3 + j] = path[i + 1 : i + 3 + j][::-1].copy()
+            if gains[j] < -least:
+                path[i + 1 : i + 3 + j] = path[i + 1 : i + 3 + j][::-1]
                 closer = True
     return path[1:]
