@@ -1,37 +1,38 @@
 """Time folds: python -m benchmarks.fold_time --parent REV [--models DIR].
 
-With `--parent`: seconds of every phase of folds to half, with that revision and with this tree in turn, for the bundled
-LeNet5-2x and for every .onnx file of the folders; once as by default, once on dead leaves, as without torch. Nothing is
-taken from a cache. CPU seconds are those of all threads; they say more than wall time on a machine that others use.
+With `--parent`: seconds of every phase of folds and their peak memory, with that revision and with this tree in turn,
+for the bundled LeNet5-2x and for every .onnx file of the folders; once as by default, once on dead leaves, as without
+torch. Nothing is taken from a cache. CPU seconds are those of all threads; they say more than wall time on a machine
+that others use. Peak memory is the largest resident set of the process or of a child of it.
 
 Without it: wall time beside onnxsim's structured pruning, see benchmarks/fold_time/onnxsim_pruning.py.
 """
 
 import argparse
 import platform
+import subprocess
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import onnxfold
 from benchmarks.fold_time import onnxsim_pruning
-from benchmarks.fold_time.phases import Case, table, time_pair
+from benchmarks.fold_time.phases import Case, Pair, summary, table, time_pair
 from benchmarks.same_bytes import revisions
 from onnxfold.machine.threads import usable_cores
 
 _ROOT = Path(__file__).resolve().parents[2]
 _BUNDLED = Path(onnxfold.__file__).parent / "data" / "lenet5_2x.onnx"
-_SPARSITY = 0.5
 #: No clock ends an inversion: else a busy machine would do less work and seem faster.
 _SECONDS = 1e6
 
 
-def cases(folders: Sequence[Path], only: str) -> list[Case]:
+def cases(folders: Sequence[Path], only: str, sparsity: float) -> list[Case]:
     """Return the folds to time."""
     models = [_BUNDLED, *(path for folder in folders for path in sorted(folder.glob("*.onnx")))]
     kinds = {"": {}, ", dead leaves": {"inputs": "dead-leaves"}}
     found = [
-        Case(f"{path.stem}{label}", path, {"sparsity": _SPARSITY, "input_seconds": _SECONDS, **options})
+        Case(f"{path.stem}{label}", path, {"sparsity": sparsity, "input_seconds": _SECONDS, **options})
         for path in models
         for label, options in kinds.items()
     ]
@@ -44,6 +45,8 @@ def main() -> None:
     parser.add_argument("--parent", metavar="REV", help="The revision to compare with.")
     parser.add_argument("--models", type=Path, action="append", default=[], help="Folders of further models.")
     parser.add_argument("--only", default="*", metavar="GLOB", help="Cases by name, such as 'resnet*'.")
+    parser.add_argument("--not", dest="without", nargs="+", default=[], metavar="GLOB", help="Leave these cases out.")
+    parser.add_argument("--sparsity", type=float, default=0.5, help="Part of the weights to remove.")
     parser.add_argument("--repeats", type=int, default=1, help="Runs of each; the least time counts.")
     parser.add_argument("--out", type=Path, help="Also write the tables to this file.")
     parser.add_argument("--json", type=Path, help="Without --parent: write the rows to this file.")
@@ -55,18 +58,25 @@ def main() -> None:
     lines = [
         "# Seconds of a fold by phase",
         "",
-        f"Folds to half, {platform.machine()}, {usable_cores()} threads, the least of {args.repeats} runs; written by "
-        f"`python -m benchmarks.fold_time --parent {parent[:10]}`.",
+        f"Folds without {args.sparsity:.0%} of the weights, {platform.machine()}, {usable_cores()} threads, the least "
+        f"of {args.repeats} runs; written by `python -m benchmarks.fold_time --parent {parent[:10]}`.",
         "",
     ]
     print("\n".join(lines))
     with revisions.checked_out(_ROOT, parent) as tree:
-        for case in cases(args.models, args.only):
-            found = list(table(time_pair(case, (tree, _ROOT), args.repeats)))
-            print("\n".join(found), flush=True)
-            lines += found
+        pairs: list[Pair] = []
+        for case in cases(args.models, args.only, args.sparsity):
+            if any(fnmatchcase(case.name, pattern) for pattern in args.without):
+                continue
+            try:
+                pairs.append(time_pair(case, (tree, _ROOT), args.repeats))
+            except subprocess.CalledProcessError:
+                print(f"{case.name}: one of the revisions refuses this fold", flush=True)
+                continue
+            print("\n".join(table(pairs[-1])), flush=True)
             if args.out is not None:
-                args.out.write_text("\n".join(lines).rstrip() + "\n")
+                body = [*summary(pairs), *(line for pair in pairs for line in table(pair))]
+                args.out.write_text("\n".join([*lines, *body]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

@@ -80,6 +80,35 @@ def _belongs(told: Told, tree: Path) -> Told:
     return told
 
 
+#: What the peak of a fold shall stay below: so many bytes, and so many times the size of the model's file.
+_ALLOWED, _TIMES = 1 << 30, 4
+
+
+def summary(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield the lines of a table of all folds: seconds and peak memory, before and after."""
+    rows = [(pair, pair.case.model.stat().st_size) for pair in pairs]
+    over = [[_peak(runs) > _ALLOWED + _TIMES * size for runs in (pair.before, pair.after)] for pair, size in rows]
+    yield (
+        f"Of {len(pairs)} folds {sum(now for _, now in over)} took more than 1 GB and four times the size of the model "
+        f"(**bold**); before, {sum(was for was, _ in over)}."
+    )
+    yield ""
+    yield "| network | MB | removed | s before | s after | CPU s before | CPU s after | MB before | MB after |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for (pair, size), marks in zip(rows, over, strict=True):
+        sides = (pair.before, pair.after)
+        seconds = [f"{min(run['total'][clock] for run in runs):.1f}" for clock in ("wall", "cpu") for runs in sides]
+        peaks = [f"**{_peak(r) >> 20}**" if mark else f"{_peak(r) >> 20}" for r, mark in zip(sides, marks, strict=True)]
+        cells = [pair.case.name, f"{size / 1e6:.1f}", f"{pair.after[-1]['removed']:.1%}", *seconds, *peaks]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _peak(runs: Sequence[Told]) -> int:
+    """Return the most bytes that a fold held, of the run with the least."""
+    return min(run["peak"] for run in runs)
+
+
 def by_phase(runs: Sequence[Told], clock: str) -> dict[str, float]:
     """Return the seconds of every phase, each the least of all runs."""
     found: dict[str, list[float]] = {}

@@ -38,8 +38,14 @@ def main(arguments: list[str]) -> None:
         "total": dict(zip(_CLOCKS, _now(), strict=True)),
         "inputs": told,
         "removed": result.report.sparsity,
+        "peak": _peak(),
         "file": onnxfold.__file__,
     }))  # fmt: skip
+
+
+def _peak() -> int:
+    """Return the most bytes that this process or one of its children held."""
+    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def _now() -> list[float]:

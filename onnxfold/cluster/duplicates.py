@@ -165,11 +165,7 @@ def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vecto
 
 
 def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
-    """Split classes whose members' projections differ by more than rounding.
-
-    First column by column, at gaps. In a coarse type many channels lie so close together in every single
-    column that there are no gaps; what is left is held together only by pairs that agree in all columns at once.
-    """
+    """Split classes whose members' projections differ by more than rounding: by column, at gaps, then by pairs."""
     labels = old
     for column in range(projected.shape[1]):
         order = np.lexsort((projected[:, column], labels))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,7 +192,7 @@ class Detections(Measure):
         self._kept = self._boxes = self._matched = self._decisions = 0
         self._sums: Array = np.zeros((4, 1))  # by channel: of ones, of values, of their squares, of squared errors
 
-    def add(self, x: Array, y: Array, boxes: tuple[Array, Array] | None = None) -> None:
+    def add(self, x: Array, y: Array, boxes: Sequence[Array] = ()) -> None:
         """Take an output, and boxes that stand in another one."""
         has_object = x.ndim == 3 and x.shape[1] > x.shape[2]
         x, y = _channels_last(x), _channels_last(y)
@@ -203,7 +203,7 @@ class Detections(Measure):
         self._decisions += int((a[:, scores] > _SCORE).sum() + (b[:, scores] > _SCORE).sum())
         self._kept += 2 * int(((a[:, scores] > _SCORE) & (b[:, scores] > _SCORE)).sum())
         first, second = (
-            _decode_boxes(values, x, None if boxes is None else boxes[i], has_object=has_object)
+            _decode_boxes(values, x, boxes[i] if boxes else None, has_object=has_object)
             for i, values in enumerate((x, y))
         )
         for mine, other in zip(first, second, strict=True):

@@ -120,7 +120,7 @@ def held_out_inputs(
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
     cost = sum(graph_cost or max(costs) for graph_cost in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
-    fitting = synthetic.affordable_samples(view, min(synthetic.ACTIVATION_BYTES, memory.limit() // 2))
+    fitting = synthetic.affordable_samples(view, min(synthetic.BATCH_BYTES, memory.limit() // 2))
     batch = batch_of(view) or min(synthetic.BATCH, max(fitting, 1))
 
     def generate() -> Iterator[tuple[int, dict[str, Array]]]:

@@ -16,7 +16,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
 from onnxfold.report.closeness import LabelFlips
 
-#: Numbers of vectors whose cosines are computed at a time.
+#: Numbers that are compared at a time.
 _NUMBERS = 1 << 20
 #: Names of outputs that hold keys and values, with their rank.
 _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
@@ -67,14 +67,21 @@ class FidelityMeter:
             if a.shape != b.shape:
                 self.other_shapes[self.names[i]] = None
                 continue
-            with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
-                self._add(i, a, b, _corners(i, reference, outputs), following)
+            corners = _corners(i, reference, outputs)
+            read = following if following is not None and following.shape == a.shape[:-1] else None
+            step = max(_NUMBERS * len(a) // a.size, 1) if a.ndim > 1 and a.size else 0
+            for start in range(0, len(a), step) if step else (0,):
+                part = slice(start, start + step) if step else ...
+                boxes = tuple(values[part] for values in corners)
+                with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
+                    self._add(i, a[part], b[part], boxes, None if read is None else read[part])
 
-    def _add(self, i: int, a: Array, b: Array, corners: tuple[Array, Array] | None, following: Array | None) -> None:
+    def _add(self, i: int, a: Array, b: Array, corners: Sequence[Array], following: Array | None) -> None:
         x, y = a.astype(np.float64), b.astype(np.float64)
         name = self.names[i]
         finite = np.isfinite(x)
-        lost = finite & ~np.isfinite(y)
+        known = finite & np.isfinite(y)
+        lost = finite & ~known
         if lost.any():
             kind = "NaN" if np.isnan(y[lost]).any() else "infinite"
             raise VerificationError(f"output '{name}' is {kind} in {lost.sum()} places where the original's is finite")
@@ -82,31 +89,25 @@ class FidelityMeter:
             self._sums[i] = _Sums(MEASURES[self._kinds[name]]())
         sums = self._sums[i]
         sums.seen += x.size
-        if not finite.all():
-            sums.undefined += int(np.isnan(x).sum())
-            finite &= np.isfinite(y)
-        sums.scale += float(np.square(x[finite]).sum())
-        sums.error += float(np.square(y[finite] - x[finite]).sum())
+        sums.undefined += int(np.isnan(x).sum())
         if isinstance(sums.measure, Detections):
             sums.measure.add(x, y, corners)
-        elif isinstance(sums.measure, Tokens) and following is not None and following.shape == x.shape[:-1]:
+        elif isinstance(sums.measure, Tokens):
             sums.measure.add(x, y, following)
         else:
             sums.measure.add(x, y)
-        # Cosines of the vectors of samples; what is not finite on one side counts as 0 on both.
+        if not known.all():  # what is not finite on one side counts as 0 on both
+            x, y = np.where(known, x, 0.0), np.where(known, y, 0.0)
+        sums.scale += float(np.square(x).sum())
+        sums.error += float(np.square(y - x).sum())
         rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
-        x, y = x.reshape(rows), y.reshape(rows)
-        step = max(_NUMBERS // max(x.shape[1], 1), 1)
-        for start in range(0, len(x), step):
-            a, b = x[start : start + step], y[start : start + step]
-            both = np.isfinite(a) & np.isfinite(b)
-            a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
-            norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-            # Two vectors of zeros are alike, and zeros are unlike anything else.
-            alike = np.where(norms > 0.0, (a * b).sum(axis=1) / norms, (a == b).all(axis=1))
-            compared = both.any(axis=1)
-            sums.cosine += float(alike[compared].sum())
-            sums.vectors += int(compared.sum())
+        x, y, known = x.reshape(rows), y.reshape(rows), known.reshape(rows)  # the vectors of samples
+        norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+        # Two vectors of zeros are alike, and zeros are unlike anything else.
+        alike = np.where(norms > 0.0, (x * y).sum(axis=1) / norms, (x == y).all(axis=1))
+        compared = known.any(axis=1)
+        sums.cosine += float(alike[compared].sum())
+        sums.vectors += int(compared.sum())
 
     def report(self, inputs: str) -> FidelityReport:
         """Return the fidelity of every output; `inputs` names the inputs in words."""
@@ -147,13 +148,13 @@ class FidelityMeter:
         ]
 
 
-def _corners(i: int, reference: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, Array] | None:
+def _corners(i: int, reference: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
     """Return boxes of the positions of output `i` that stand in another output, of both networks."""
     shape = reference[i].shape
     if len(shape) != 3 or shape[2] == 4:
-        return None
+        return ()
     pairs = zip(reference, outputs, strict=True)
-    return next(((a, b) for a, b in pairs if a.shape == b.shape == (*shape[:2], 4)), None)
+    return next(((a, b) for a, b in pairs if a.shape == b.shape == (*shape[:2], 4)), ())
 
 
 def fidelity(

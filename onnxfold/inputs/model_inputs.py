@@ -19,7 +19,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
-from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
+from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
@@ -70,6 +70,15 @@ class ModelInputs:
     def continues_text(self) -> bool:
         """Whether the network continues texts, of which these are some."""
         return self.tokens.answers is not None and self.tokens.answers.continue_text
+
+    def walked(self, view: GraphView, batches: Batches | None = None) -> Batches:
+        """Return all or some batches, cut where a walk along the nodes of a network would hold large activations."""
+        batches = batches or self.batches
+        sizes = {len(values) for values in batches[0].values() if values.ndim}
+        if self.fixed_batch or self.are_tokens or len(sizes) != 1:
+            return batches
+        most = max(affordable_samples(view, BATCH_BYTES), 1)
+        return [part for batch in batches for part in in_batches(batch, most)]
 
     @property
     def front(self) -> Batches:

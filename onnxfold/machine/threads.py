@@ -88,11 +88,7 @@ def thread_pools() -> ThreadpoolController:
 
 @lru_cache(1)
 def _thread_pools(_modules: int) -> ThreadpoolController:
-    """Return the thread pools of the libraries that are loaded.
-
-    Looking for them takes some ten milliseconds, and some models have thousands of bodies. Libraries come with modules
-    that are imported: as long as their number stays, these are all.
-    """
+    """Return the thread pools of the libraries, which come with modules; to look for them takes ten milliseconds."""
     return ThreadpoolController()
 
 

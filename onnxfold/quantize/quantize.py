@@ -110,11 +110,7 @@ def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
 
 
 def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
-    """Whether a node stays in float32.
-
-    These are nodes of other domains, those whose bias has no scale of its own per channel (a ConvTranspose of several
-    groups, a Gemm whose bias is no vector), and a Gemm with factors, which onnxruntime's integer kernel ignores.
-    """
+    """Whether a node stays in float32: of another domain, or of a bias or factors that integer kernels do not take."""
     if node.op_type == "ConvTranspose":
         return nodes.attr_int(node, "group", 1) > 1
     if node.op_type != "Gemm":

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from mmap import PAGESIZE
@@ -18,12 +18,13 @@ from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.run.session import fit_feeds
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 
 #: One dict of inputs per batch.
 Batches = list[dict[str, Array]]
 #: Bytes of activations that a walk holds in memory, beside those of its inputs and of the node that it runs.
-_HELD_BYTES = 1 << 28
+_HELD_BYTES = 1 << 27
 #: Smaller batches stay in memory.
 _LEAST_BYTES = 1 << 16
 #: Takes what runs a node, the number of a batch, and what the node reads there; returns its results by name.
@@ -73,6 +74,7 @@ class Activations:
     """The activations of one network that later nodes still need, as batches; much of many samples waits on disk."""
 
     def __init__(self, view: GraphView, inputs: Batches) -> None:
+        self._floor = memory.give_back()  # what the walk before held
         self.view = view
         shapes = {name: view.shape(name) for name in view.input_names}
         fitted = [fit_feeds(batch, shapes) for batch in inputs]
@@ -113,14 +115,25 @@ class Activations:
         if not self.runs(node):
             return
         runner = NodeRunner(self.view, node, self.sessions)
+        self._keep(
+            run_one(runner, batch, {n: self.values[n][batch] for n in runner.inputs}) for batch in range(self._batches)
+        )
+
+    def change(self, name: str, change: Callable[[Array], Array]) -> None:
+        """Change every batch of a tensor."""
+        self._keep({name: change(values)} for values in self.values[name])
+
+    def _keep(self, made: Iterable[Mapping[str, Array]]) -> None:
+        """Keep the results of every batch, as they are made."""
         held = sum(values.held_bytes for values in self.values.values() if isinstance(values, WaitingBatches))
         results: dict[str, WaitingBatches] = {}
-        for batch in range(self._batches):
-            feeds = {n: self.values[n][batch] for n in runner.inputs}
-            for name, values in run_one(runner, batch, feeds).items():
+        for batch in made:
+            for name, values in batch.items():
                 room = _HELD_BYTES - held - sum(waiting.held_bytes for waiting in results.values())
                 results.setdefault(name, WaitingBatches()).add(values, room)
         self.values.update(results)
+        if memory.held_bytes() > self._floor + _HELD_BYTES:
+            self._floor = memory.give_back()
 
     def fork(self) -> int:
         """Let one more batch go on from where the first one is; return its number."""

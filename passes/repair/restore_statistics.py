@@ -154,8 +154,7 @@ class Restoration:
             shape = [1] * self._walk.folded.values[output][0].ndim
             shape[axis] = -1
             a, b = (v.reshape(shape).astype(np.float32) for v in (gain, shift))
-            values = self._walk.folded.values
-            values[output] = [(a * part + b).astype(part.dtype) for part in values[output]]
+            self._walk.folded.change(output, lambda part: (a * part + b).astype(part.dtype))
 
     def _apply(self, layer: Layer, gain: Matrix, shift: Matrix) -> bool:
         """Scale the rows of a layer and correct its bias so that its result becomes gain * y + shift."""

@@ -23,7 +23,8 @@ def _told(scale: float) -> dict[str, Any]:
         "partition /a": 2.0,
     }
     spent = {text: {"cpu": s * scale, "wall": s} for text, s in seconds.items()}
-    return {"phases": spent, "total": {"cpu": 11.75 * scale, "wall": 11.75}, "inputs": "8 x noise", "removed": 0.5}
+    facts = {"inputs": "8 x noise", "removed": 0.5, "peak": int(scale * 2**30)}
+    return {"phases": spent, "total": {"cpu": 11.75 * scale, "wall": 11.75}, **facts}
 
 
 def test_phases_add_up_words_and_take_the_least_run() -> None:
@@ -45,10 +46,21 @@ def test_the_table_shows_both_sides() -> None:
     assert "| **all** | **23.5** | **11.8** | **11.8** | **11.8** |" in lines
 
 
+def test_the_summary_marks_folds_that_take_much_memory(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(bytes(1000))
+    pairs = [phases.Pair(Case("net", model, {}), [_told(2.0)], [_told(1.0)])]
+    lines = list(phases.summary(pairs))
+    assert lines[0].startswith("Of 1 folds 0 took more")
+    assert lines[0].endswith("before, 1.")
+    assert "| net | 0.0 | 50.0% | 11.8 | 11.8 | 23.5 | 11.8 | **2048** | 1024 |" in lines
+
+
 def test_a_side_tells_its_phases_and_only_its_own_code_counts(tmp_path: Path) -> None:
     case = Case("net", ROOT / "onnxfold" / "data" / "lenet5.onnx", {"channel_ratio": 0.5, "method": "fold-naive"})
     told = phases._run(case, ROOT)
     assert told["removed"] > 0.0
+    assert told["peak"] > 1 << 26
     assert 0.0 < sum(by_phase([told], "cpu").values()) <= told["total"]["cpu"]
     with pytest.raises(SystemExit, match="imported instead of"):
         phases._belongs(told, tmp_path)

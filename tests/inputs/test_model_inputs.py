@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,21 @@ def test_channels_last_are_found() -> None:
     assert x.shape == (16, 16, 16, 3)
     for a, b in ((x[:, 1:], x[:, :-1]), (x[:, :, 1:], x[:, :, :-1])):
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.5
+
+
+@pytest.mark.parametrize(("side", "length"), [(8, 64), (512, 4)])
+def test_a_walk_takes_batches_that_fit(side: int, length: int) -> None:
+    """Small images stay together; of large ones only a few are walked at a time, and none is lost."""
+    value, output = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4, side, side]) for name in ("x", "y")
+    )
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], [output])
+    view = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    inputs = model_inputs(view, "dead-leaves", samples=64)
+    walked = inputs.walked(view)
+    assert {len(batch["x"]) for batch in walked[:-1]} | {len(walked[0]["x"])} == {length}
+    assert np.array_equal(np.concatenate([batch["x"] for batch in walked]), _all(inputs))
+    assert replace(inputs, fixed_batch=True).walked(view) is inputs.batches
 
 
 def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:

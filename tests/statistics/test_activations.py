@@ -134,8 +134,9 @@ def test_what_many_samples_take_waits_on_disk(has_disk: bool, view: GraphView, m
     assert (most <= 3 * nbytes) == has_disk
 
 
-def test_a_fold_with_activations_on_disk_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = chain_conv(0)
+@pytest.mark.parametrize("bn", [True, False])
+def test_a_fold_with_activations_on_disk_is_the_same(bn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chain_conv(0, bn=bn)
     x = random_input(model, 0, batch=130)
     plain = quick_fold(model, 0.4, calibration=x).model.SerializeToString()
     monkeypatch.setattr(walks, "_HELD_BYTES", 0)

@@ -236,11 +236,7 @@ def _pair_differences(matrix: Kept) -> Kept:
 
 
 def _inverse(covariance: Matrix, ridge: float) -> Kept:
-    """Return (C + ridge I)^-1.
-
-    Of a wide layer it is made without copies of the whole, and in float32, which takes half of the time and of the
-    room; in float64 where a channel follows so closely from the others that float32 is too coarse for what is left.
-    """
+    """Return (C + ridge I)^-1; of a wide layer in place and in float32, unless that is too coarse for what is left."""
     if len(covariance) <= WIDE:
         matrix = covariance.copy()
         matrix[np.diag_indices_from(matrix)] += ridge

@@ -71,11 +71,7 @@ class _Try:
 
 @dataclass
 class _Corrections:
-    """Corrections of the table: the smallest by which a fold was fast enough, and the largest by which it was not.
-
-    What a table predicts for steps of widths is never exact. So the next correction is what the last measurement says
-    if that lies between these two, and else their geometric mean.
-    """
+    """Corrections of the table: the smallest by which a fold was fast enough, and the largest by which it was not."""
 
     fast: float = math.inf
     slow: float = 0.0

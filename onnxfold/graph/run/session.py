@@ -216,13 +216,8 @@ def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tu
 
 
 def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
-    """Return the level of onnxruntime's changes to a model.
-
-    Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. A
-    quantised model gets all optimisations, which bring in the integer kernels that it is made for. Where BASIC removes
-    readers of a tensor one after the other, all of the rest are moved each time: with very many of them, nothing is
-    changed.
-    """
+    """Return the level of onnxruntime's changes: BASIC keeps rounding alike, a quantised model needs its kernels."""
+    # Where BASIC removes readers of a tensor one after the other, all of the rest are moved each time.
     read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
     level = ort.GraphOptimizationLevel
     if read_often:

@@ -219,11 +219,8 @@ def _infer_shapes(work: ModelProto) -> ModelProto:
 
 
 def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
-    """Count axes of Concat from the front where a rank is known now; return whether there was such an axis.
-
-    Before version 11 of the operator set onnx infers nothing for a negative axis. PaddlePaddle writes it, and
-    onnxruntime runs it.
-    """
+    """Count axes of Concat from the front where a rank is known now; return whether there was such an axis."""
+    # Before version 11 of the operator set onnx infers nothing for a negative axis, which PaddlePaddle writes.
     if max((o.version for o in work.opset_import if o.domain in DEFAULT_DOMAINS), default=0) >= _NEGATIVE_AXES:
         return False
     concats = [node for node in work.graph.node if node.op_type == "Concat" and node.domain in DEFAULT_DOMAINS]
@@ -242,11 +239,8 @@ def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
 
 
 def _inferred_once(work: ModelProto) -> ModelProto:
-    """Return the model with the shapes that ONNX infers at the first try, or unchanged if the inference fails.
-
-    Values of small integer tensors are propagated, shapes are computed from them. onnx does this for every tensor of
-    rank 1, of any length: of long ones it is left out.
-    """
+    """Return the model with the shapes that ONNX infers at the first try, or unchanged if the inference fails."""
+    # onnx propagates the values of every tensor of rank 1, of any length: of long ones it is left out.
     attempts: tuple[dict[str, bool], ...] = ({"data_prop": True}, {})  # the second one is more forgiving
     if _has_large_numbers(work):
         try:

@@ -83,8 +83,10 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
         part = slice(start, start + together)
         painted = np.repeat(np.repeat(colours[part, 0, :, None, None], height, 2), width, 3)
         for i in range(_SHAPES):  # from back to front
-            share = _share(leaves[:, part, i], are_discs[part, i], blur[part], height, width)
-            painted += share[:, None] * (colours[part, 1 + i, :, None, None] - painted)
+            window = _window(leaves[:, part, i], blur[part], (height, width))
+            below = painted[:, :, *window]
+            share = _share(leaves[:, part, i], are_discs[part, i], blur[part], window)
+            below += share[:, None] * (colours[part, 1 + i, :, None, None] - below)
         if octaves:
             painted = painted[:, :-1] + painted[:, -1:] * _texture(random, (len(painted), 1, height, width), low)
         images[part] = painted
@@ -99,9 +101,19 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
 _remembered = lru_cache(_REMEMBERED)(_paint)
 
 
-def _share(leaf: Images, is_disc: npt.NDArray[np.bool_], blur: Images, height: int, width: int) -> Images:
-    """Return the share of every pixel that a shape of every sample covers, shape (samples, height, width)."""
-    y, x = (axis.astype(np.float32) for axis in np.ogrid[0:height, 0:width])
+def _window(leaf: Images, blur: Images, shape: tuple[int, int]) -> tuple[slice, slice]:
+    """Return the rows and the columns outside of which no sample's shape covers anything."""
+    radius, *centres, stretch = leaf
+    spans = []
+    for centre, factor, length in zip(centres, (stretch, 1.0 / stretch), shape, strict=True):
+        reach = radius * np.maximum(factor, 1.0) + 0.5 * blur + 1.0
+        spans.append(slice(max(int((centre - reach).min()), 0), min(int((centre + reach).max()) + 2, length)))
+    return spans[0], spans[1]
+
+
+def _share(leaf: Images, is_disc: npt.NDArray[np.bool_], blur: Images, window: tuple[slice, slice]) -> Images:
+    """Return the share of every pixel of a window that a shape of every sample covers, (samples, rows, columns)."""
+    y, x = (axis.astype(np.float32) for axis in np.ogrid[window])
     radius, row, column, stretch = leaf[..., None, None]
     dy, dx = y - row, x - column
     # Positive inside: the distance to the edge, of a disc and of a box.
@@ -132,6 +144,8 @@ BATCH = 64
 FREE_DIMENSION = 64
 #: Memory for the activations of one network where nobody says how many samples there shall be, in bytes.
 ACTIVATION_BYTES = 400 << 20
+#: Of them, for those of one batch.
+BATCH_BYTES = 48 << 20
 _MIN_SAMPLES = 32
 _IMAGE_CHANNELS = (1, 3, 4)
 

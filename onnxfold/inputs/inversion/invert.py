@@ -146,12 +146,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
 
 
 def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:
-    """Return how many batches are optimised at a time.
-
-    Two small batches in a thread each take half as long as one after the other in two threads, which would wait for
-    each other at every operation. Batches that the threads cannot share out evenly, or that do not fit into memory
-    beside each other, are optimised one by one.
-    """
+    """Return how many batches are optimised at a time: two in a thread each take half as long as in two threads."""
     threads = torch.get_num_threads()
     largest = max(part.stop - part.start for part in parts) * probe.bytes_per_sample
     return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
@@ -169,11 +164,7 @@ def _has_gradients(objective: InversionObjective, feeds: dict[str, Tensor], labe
 
 
 class _Probe:
-    """Result of a run on a few samples.
-
-    It tells the samples, the memory for the activations of one, the number of classes (0 without class scores), and the
-    batch that the graph insists on.
-    """
+    """A run on a few samples: the memory for the activations of one, the classes (0 without scores), a fixed batch."""
 
     def __init__(self, view: GraphView, objective: InversionObjective, whole: dict[str, Array], name: str) -> None:
         samples = len(whole[name])
