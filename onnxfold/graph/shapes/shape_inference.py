@@ -108,12 +108,9 @@ def read_types(inferred: ModelProto, names: Collection[str] | None = None) -> di
 def _infer_with_runtime(
     work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, Weight]
 ) -> dict[str, TensorType]:
-    """Return types where onnxruntime is asked for results of some nodes.
-
-    What a node gives depends on what it is given, so inference and questions take turns. To need few of them, nodes
-    that differ in nothing but names, as those of a network's layers, are taken to give the same until it is known what
-    they read. Symbols that inference makes up have other names every time, so that they are no news.
-    """
+    """Return types where onnxruntime is asked for results of some nodes; inference and questions take turns."""
+    # Nodes that differ in nothing but names are taken to give the same until it is known what they read. Symbols that
+    # inference makes up have other names every time, so that they are no news.
     opsets = {o.domain: o.version for o in work.opset_import}
     answers: dict[str, TensorType] = {}
     inferred, read = work, {name for node in foreign for name in node.input}

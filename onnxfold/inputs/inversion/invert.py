@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from threading import Event, Lock
 from typing import TypeVar
@@ -101,6 +102,8 @@ def run_batches(
 
 Batches = list[dict[str, Array]]
 
+#: By so much smaller are batches of a network of large images that has no statistics to meet, and the memory for them.
+_SMALLER = 4
 #: Elements that torch adds up in more than one thread.
 _PARALLEL = 1 << 17
 
@@ -113,6 +116,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     whole = _join_batches(start, lengths, names)
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
+    needed = min(samples, settings.batch) * probe.bytes_per_sample
+    if needed > settings.memory_bytes and not objective.has_statistics:  # evenness needs no more images
+        settings = replace(settings, memory_bytes=settings.memory_bytes // _SMALLER)
     parts = _parts(samples, probe, settings)
     # Of labels, every `classes` in a row are all classes, in random order.
     order = np.random.default_rng(seed).permutation(max(probe.classes, 1))
