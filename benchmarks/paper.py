@@ -84,7 +84,7 @@ FIGURES = (
     ("Figures 9 and 13: wider networks", "paper_figures.md", "The same layout in several widths"),
     ("Figure 12: penalties on the weights", "paper_figures.md", "Networks trained with a penalty on the weights"),
     ("Tables 1 and 2: merging", "merging.md", ""),
-    ("Table 3: language models", "language_models.md", ""),
+    ("Table 3: language models", "zero_shot.md", ""),
     ("Table 5: distillation", "paper.md", NETWORKS[RESNET]),
     ("Table 6: devices", "edge.md", ""),
 )  # fmt: skip

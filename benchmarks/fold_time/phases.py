@@ -67,7 +67,7 @@ def _run(case: Case, tree: Path) -> Told:
     with tempfile.TemporaryDirectory() as folder:
         # Nothing is left to be found by the other side, or by the next run.
         environment = {**os.environ, "PYTHONPATH": str(tree), "XDG_CACHE_HOME": folder}
-        command = [sys.executable, "-P", str(script), str(case.model), json.dumps(dict(case.options))]
+        command = [sys.executable, "-P", str(script), str(case.model.resolve()), json.dumps(dict(case.options))]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, cwd=folder)
     told: Told = json.loads(done.stdout.splitlines()[-1])
     return _belongs(told, tree)
