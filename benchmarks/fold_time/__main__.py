@@ -23,8 +23,6 @@ from onnxfold.machine.threads import usable_cores
 
 _ROOT = Path(__file__).resolve().parents[2]
 _BUNDLED = Path(onnxfold.__file__).parent / "data" / "lenet5_2x.onnx"
-#: No clock ends an inversion: else a busy machine would do less work and seem faster.
-_SECONDS = 1e6
 
 
 def cases(folders: Sequence[Path], only: str, sparsity: float) -> list[Case]:
@@ -32,7 +30,7 @@ def cases(folders: Sequence[Path], only: str, sparsity: float) -> list[Case]:
     models = [_BUNDLED, *(path for folder in folders for path in sorted(folder.glob("*.onnx")))]
     kinds = {"": {}, ", dead leaves": {"inputs": "dead-leaves"}}
     found = [
-        Case(f"{path.stem}{label}", path, {"sparsity": sparsity, "input_seconds": _SECONDS, **options})
+        Case(f"{path.stem}{label}", path, {"sparsity": sparsity, **options})
         for path in models
         for label, options in kinds.items()
     ]

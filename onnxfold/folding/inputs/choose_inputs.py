@@ -136,11 +136,9 @@ def require_given(config: FoldConfig) -> None:
 
 
 def _require_run(view: GraphView, inputs: ModelInputs) -> None:
-    """Run a network on two samples, or on a whole batch where it refuses these or they prove little.
-
-    One would hide a shape that holds for one sample only; a batch of a large network takes as long as a repair. Drawn
-    integers may be lengths, as the number of a graph's nodes is, and those of two samples fit together by chance.
-    """
+    """Run a network on two samples, or on a whole batch where it refuses these or they prove little."""
+    # One would hide a shape that holds for one sample only. Drawn integers may be lengths, as the number of a graph's
+    # nodes is, and those of two samples fit together by chance.
     first = inputs.batches[0]
     counts = (
         inputs.facts.is_drawn and not inputs.are_tokens and any(values.dtype.kind in "iu" for values in first.values())

@@ -171,7 +171,7 @@ class Session:
         except Exception as error:
             raise VerificationError(f"onnxruntime fails while running the model: {one_line(error)}") from None
 
-    def run_in_batches(self, feeds: Feeds, batch: int = 256) -> list[Array]:
+    def run_in_batches(self, feeds: Feeds, batch: int = 32) -> list[Array]:
         """Return all outputs for many samples, fed in batches along axis 0.
 
         A model with a fixed batch dimension gets batches of that size; its samples must be a multiple of it.

@@ -142,10 +142,8 @@ SAMPLES = 512
 BATCH = 64
 #: Size that a free dimension gets.
 FREE_DIMENSION = 64
-#: Memory for the activations of one network where nobody says how many samples there shall be, in bytes.
-ACTIVATION_BYTES = 400 << 20
-#: Of them, for those of one batch.
-BATCH_BYTES = 48 << 20
+#: Memory for the activations of one network where nobody says how many samples there shall be, and of a batch.
+ACTIVATION_BYTES, BATCH_BYTES = 400 << 20, 48 << 20
 _MIN_SAMPLES = 32
 _IMAGE_CHANNELS = (1, 3, 4)
 

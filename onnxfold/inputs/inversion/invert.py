@@ -102,8 +102,9 @@ def run_batches(
 
 Batches = list[dict[str, Array]]
 
-#: By so much smaller are batches of a network of large images that has no statistics to meet, and the memory for them.
-_SMALLER = 4
+#: Of a network of large images that has no statistics to meet, batches beside each other take so small a part of the
+#: memory, and there are so many of them at least.
+_SMALLER, _BESIDE = 4, 2
 #: Elements that torch adds up in more than one thread.
 _PARALLEL = 1 << 17
 
@@ -116,10 +117,10 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     whole = _join_batches(start, lengths, names)
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
-    needed = min(samples, settings.batch) * probe.bytes_per_sample
+    needed, beside = min(samples, settings.batch) * probe.bytes_per_sample, 1
     if needed > settings.memory_bytes and not objective.has_statistics:  # evenness needs no more images
-        settings = replace(settings, memory_bytes=settings.memory_bytes // _SMALLER)
-    parts = _parts(samples, probe, settings)
+        settings, beside = replace(settings, memory_bytes=settings.memory_bytes // _SMALLER), _BESIDE
+    parts = _parts(samples, probe, settings, beside)
     # Of labels, every `classes` in a row are all classes, in random order.
     order = np.random.default_rng(seed).permutation(max(probe.classes, 1))
     labels = torch.from_numpy(np.resize(order, samples)).to(objective.graph.device)
@@ -205,10 +206,12 @@ def _takes_any_batch(objective: InversionObjective, feeds: dict[str, Tensor], te
     )
 
 
-def _parts(samples: int, probe: _Probe, settings: InversionSettings) -> list[slice]:
-    """Return equal parts of the samples, as large as settings, memory and graph allow."""
-    size = probe.fixed or max(min(settings.batch, settings.memory_bytes // probe.bytes_per_sample), 1)
-    bounds = np.linspace(0, samples, -(-samples // size) + 1).round().astype(int).tolist()
+def _parts(samples: int, probe: _Probe, settings: InversionSettings, beside: int) -> list[slice]:
+    """Return equal parts of the samples, as large as settings, graph and memory for so many beside each other allow."""
+    size = probe.fixed or max(min(settings.batch, settings.memory_bytes // beside // probe.bytes_per_sample), 1)
+    count = -(-samples // size)
+    count += 0 if probe.fixed else min(-count % beside, samples - count)
+    bounds = np.linspace(0, samples, count + 1).round().astype(int).tolist()
     return [slice(a, b) for a, b in pairwise(bounds)]
 
 
