@@ -299,7 +299,7 @@ def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:
     if model.interface.fixed_batch:
         return model.interface.fixed_batch
     if not model.interface.inputs_for(Purpose.CACHE):
-        return max(_TOGETHER // (8 * length * model.interface.vocabulary), 1)
+        return max(min(_TOGETHER // (8 * length * model.interface.vocabulary), count), 1)
     caches = (cache_of(cache, 1, length) for cache in model.interface.inputs_for(Purpose.CACHE))
     numbers = max(sum(prod(shape) for shape in caches), model.interface.vocabulary)
     return max(min(_TOGETHER // (4 * numbers), count), 1)

@@ -98,6 +98,13 @@ def test_rereading_gives_what_is_written_one_by_one() -> None:
     assert np.array_equal(language_model.continue_texts(Writing(_model(decoder()), NO_BANS, 3), texts, nothing), texts)
 
 
+@pytest.mark.parametrize("past", [True, False])
+def test_no_more_sequences_than_there_are_take_memory(past: bool) -> None:
+    """Scores of few words take little: thousands of sequences would fit beside each other."""
+    model = _model(decoder(past=past))
+    assert language_model.sequences_at_once(model, 16, 5) == 5
+
+
 def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
     """All inner positions are, the ends stay; and no special token is filled in."""
     model = _model(encoder(head=True))
