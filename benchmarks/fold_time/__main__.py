@@ -25,7 +25,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _BUNDLED = Path(onnxfold.__file__).parent / "data" / "lenet5_2x.onnx"
 
 
-def cases(folders: Sequence[Path], only: str, sparsity: float) -> list[Case]:
+def cases(folders: Sequence[Path], only: str, without: Sequence[str], sparsity: float) -> list[Case]:
     """Return the folds to time."""
     models = [_BUNDLED, *(path for folder in folders for path in sorted(folder.glob("*.onnx")))]
     kinds = {"": {}, ", dead leaves": {"inputs": "dead-leaves"}}
@@ -34,7 +34,8 @@ def cases(folders: Sequence[Path], only: str, sparsity: float) -> list[Case]:
         for path in models
         for label, options in kinds.items()
     ]
-    return [case for case in found if fnmatchcase(case.name, only)]
+    chosen = [case for case in found if fnmatchcase(case.name, only)]
+    return [case for case in chosen if not any(fnmatchcase(case.name, pattern) for pattern in without)]
 
 
 def main() -> None:
@@ -63,9 +64,7 @@ def main() -> None:
     print("\n".join(lines))
     with revisions.checked_out(_ROOT, parent) as tree:
         pairs: list[Pair] = []
-        for case in cases(args.models, args.only, args.sparsity):
-            if any(fnmatchcase(case.name, pattern) for pattern in args.without):
-                continue
+        for case in cases(args.models, args.only, args.without, args.sparsity):
             try:
                 pairs.append(time_pair(case, (tree, _ROOT), args.repeats))
             except subprocess.CalledProcessError:

@@ -298,11 +298,10 @@ def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:
     """Return how many sequences are written, or read, at a time: their caches or scores fit into memory together."""
     if model.interface.fixed_batch:
         return model.interface.fixed_batch
-    if not model.interface.inputs_for(Purpose.CACHE):
-        return max(min(_TOGETHER // (8 * length * model.interface.vocabulary), count), 1)
-    caches = (cache_of(cache, 1, length) for cache in model.interface.inputs_for(Purpose.CACHE))
-    numbers = max(sum(prod(shape) for shape in caches), model.interface.vocabulary)
-    return max(min(_TOGETHER // (4 * numbers), count), 1)
+    needed = 8 * length * model.interface.vocabulary
+    if caches := model.interface.inputs_for(Purpose.CACHE):
+        needed = 4 * max(sum(prod(cache_of(cache, 1, length)) for cache in caches), model.interface.vocabulary)
+    return max(min(_TOGETHER // needed, count), 1)
 
 
 def _parts(model: LanguageModel, count: int, length: int) -> list[slice]:
