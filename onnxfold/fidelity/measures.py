@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
 from onnxfold.report.closeness import LabelFlips
+from onnxfold.statistics.samples import parts
 
 #: Numbers that are compared at a time.
 _NUMBERS = 1 << 20
@@ -69,9 +70,9 @@ class FidelityMeter:
                 continue
             corners = _corners(i, reference, outputs)
             read = following if following is not None and following.shape == a.shape[:-1] else None
-            step = max(_NUMBERS * len(a) // a.size, 1) if a.ndim > 1 and a.size else 0
-            for start in range(0, len(a), step) if step else (0,):
-                part = slice(start, start + step) if step else ...
+            is_whole = a.ndim < 2 or not a.size
+            rows: Iterable[Any] = [...] if is_whole else parts(len(a), max(_NUMBERS * len(a) // a.size, 1))
+            for part in rows:
                 boxes = tuple(values[part] for values in corners)
                 with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
                     self._add(i, a[part], b[part], boxes, None if read is None else read[part])
