@@ -1,5 +1,6 @@
 """Sessions that run models in onnxruntime: their inputs, and a float32 twin where kernels lack the float type."""
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -281,10 +282,11 @@ def one_line(error: Exception) -> str:
 # the wrong thing to count.
 _OUT_OF_MEMORY = 77
 _CHILD = """
-import ctypes, resource, sys
+import ctypes, os, resource, sys
+parent, most, model, *inputs = sys.argv[1:]
 ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: it ends with its parent
+os.getppid() == int(parent) or sys.exit(1)  # it ended before this was asked for
 import numpy, onnxruntime
-most, model, *inputs = sys.argv[1:]
 with open("/proc/self/statm") as file:
     held = int(file.read().split()[5]) * resource.getpagesize()
 hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -318,7 +320,7 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
         for i, batch in enumerate(batches):
             inputs.append(Path(folder) / f"{i}.npz")
             np.savez(inputs[-1], **{name: np.asarray(values) for name, values in batch.items()})  # type: ignore[arg-type]
-        command = python("-c", _CHILD, str(most), str(path), *map(str, inputs))
+        command = python("-c", _CHILD, str(os.getpid()), str(most), str(path), *map(str, inputs))
         seconds = None if loop is None else loops.MOST_SECONDS * len(batches)
         try:
             code = subprocess.run(command, capture_output=True, check=False, timeout=seconds).returncode
