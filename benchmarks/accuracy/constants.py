@@ -1,7 +1,7 @@
 """Sensitivity of fold-ls to its constants, on training images, never on test images.
 
 Usage: python -m benchmarks.accuracy.constants --data DIR --out DIR [--models DIR ...] [--networks GLOB ...]
-           [--sparsity 0.5 0.7]
+           [--sparsity 0.5 0.7] [--constants MERGE_CHARGE] [--factors 0.67 1]
 
 Prints one line per network, constant and factor. Constants were chosen on the ResNet18s for CIFAR-10 and Fashion-MNIST;
 other networks, the bundled LeNets and VGG11 by default, tell whether they hold elsewhere.
@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where inverted images are kept")
     parser.add_argument("--networks", nargs="+", default=["lenet5_2x", "vgg11_bn_w0.5_*_bn"], metavar="GLOB")
     parser.add_argument("--sparsity", nargs="+", type=float, default=[0.5, 0.7])
+    parser.add_argument("--constants", nargs="+", default=[name for _, name in CONSTANTS], metavar="NAME")
+    parser.add_argument("--factors", nargs="+", type=float, default=FACTORS)
     args = parser.parse_args()
     networks = [n for n in find_networks(args.models) if any(fnmatchcase(n.name, g) for g in args.networks)]
     bench = Measurement(networks, args.data, Store(args.out, resume="any", images=TRAIN_IMAGES), args.out / "inputs")
@@ -47,15 +49,15 @@ def main() -> None:
             cell = Cell(network=network.name, sparsity=sparsity)
             config = FoldConfig(**bench.options(cell))
             inputs, _ = bench.shared_inputs(cell, config)
-            for module, name in CONSTANTS:
+            for module, name in (row for row in CONSTANTS if row[1] in args.constants):
                 chosen = getattr(module, name)
                 found = []
-                for factor in FACTORS:
+                for factor in args.factors:
                     setattr(module, name, chosen * factor)
                     result = fold_request(network.path, config, run_on=inputs)
                     found.append(accuracy(result.model, images, labels))
                 setattr(module, name, chosen)
-                values = ", ".join(f"{chosen * f:.2g}: {a:.2%}" for f, a in zip(FACTORS, found, strict=True))
+                values = ", ".join(f"{chosen * f:.2g}: {a:.2%}" for f, a in zip(args.factors, found, strict=True))
                 print(f"{network.name} {sparsity:g} {name.removeprefix('_')}: {values}", flush=True)
 
 
