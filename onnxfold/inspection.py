@@ -123,7 +123,6 @@ class InspectOptions(TypedDict, total=False):
     input_shapes: Mapping[str, Sequence[int]] | None
     allow_cache_change: bool
     per_layer_cache: bool
-    inside_heads: bool
 
 
 #: Their names.
@@ -197,7 +196,7 @@ def _form(options: InspectOptions) -> open_model.GraphForm:
     request: dict[str, Any] = {**options, "input_shapes": options["input_shapes"] or NOTHING}
     config = FoldConfig(**request)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
-    return open_model.GraphForm(ties, tables=True, inside_heads=config.inside_heads)
+    return open_model.GraphForm(ties, tables=True)
 
 
 def _with_plain_weights(form: open_model.GraphForm, view: GraphView, model: ModelLike) -> open_model.GraphForm:

@@ -1,6 +1,6 @@
 """Channel analysis: one rule per operator, one walk over the graph, fold groups."""
 
-from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member, head_axes
+from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.walker import find_groups
 
-__all__ = ["ChannelAnalysis", "FoldGroup", "Member", "find_groups", "head_axes"]
+__all__ = ["ChannelAnalysis", "FoldGroup", "Member", "find_groups"]

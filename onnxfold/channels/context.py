@@ -1,9 +1,8 @@
 """Channel rules: the view that each has of one node, the declarations that it makes, and the registry of all rules."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
 import numpy as np
 from onnx import NodeProto
@@ -42,9 +41,8 @@ class CannotDeclareError(Exception):
 class NodeContext(NodeReader):
     """One node, its shapes and constants, and the declarations made about it."""
 
-    def __init__(self, view: GraphView, node: NodeProto, live: set[Axis], heads: frozenset[Axis] = frozenset()) -> None:
+    def __init__(self, view: GraphView, node: NodeProto, live: set[Axis]) -> None:
         super().__init__(view, node)
-        self._heads = heads
         self.declarations: list[Declaration] = []
         self._live = live
         #: Axes that this node's declarations, and no earlier ones, made live.
@@ -84,19 +82,6 @@ class NodeContext(NodeReader):
         """Whether the axis carries channels that a weight produced."""
         return axis in self._live
 
-    def heads_stay(self, axis: Axis) -> bool:
-        """Whether the positions of an axis are heads that stay, and the channels are what lies inside them."""
-        return axis in self._heads
-
-    def _packed_heads(self, axis: Axis) -> int:
-        """Return how many heads lie packed on an axis, whose positions are channels inside each of them."""
-        counts = self._head_counts if axis.blocks == 1 else []
-        return next((n for n in counts if replace(axis, blocks=n) in self._live), axis.blocks)
-
-    @cached_property
-    def _head_counts(self) -> list[int]:
-        return sorted({self.width(heads) or 1 for heads in self._heads} - {1})
-
     def axis(self, tensor: str, axis: int, blocks: int = 1) -> Axis:
         """Return an :class:`Axis`; negative numbers count from the end."""
         rank = self.rank(tensor)
@@ -115,11 +100,6 @@ class NodeContext(NodeReader):
     def _connect(self, a: Axis, b: Axis, a_positions: Places, b_positions: Places) -> None:
         self._mention(a)
         self._mention(b)
-        inside = self._packed_heads(a)
-        if inside > a.blocks and self.width(a) == self.width(b):
-            if a_positions is not None or b_positions is not None or self.is_weight(b.tensor):
-                raise CannotDeclareError("it treats what lies inside a head in different ways")
-            a, b = replace(a, blocks=inside), replace(b, blocks=inside)
         if a in self._live:
             self._revive(b)
         width_a, width_b = self.width(a), self.width(b)
@@ -200,11 +180,6 @@ class NodeContext(NodeReader):
             self.declarations.append(
                 Norm(along, axis, self.key, Axis(scale, 0), along_shift, along_bias, centred, width)
             )
-
-    def rotatable_in_heads(self, *axes: Axis) -> None:
-        """Declare it where heads stay; axes that are not carried into them would say nothing new."""
-        for axis in axes if self._heads else ():
-            self.rotatable(replace(axis, blocks=self._packed_heads(axis)))
 
     def count(
         self,

@@ -1,6 +1,6 @@
 """Fold groups: the result of the channel analysis; and what weights hold for their channels, by unit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -111,8 +111,8 @@ class FoldGroup:
 
     @property
     def is_there_to_rotate(self) -> bool:
-        """Whether any basis of its channels is as good as they are: of tables, streams, and what lies inside heads."""
-        return bool(self.seam.spare or self.norms or self.is_part) or (self.rotates and self.blocks is not None)
+        """Whether any basis of its channels is as good as they are: of tables and streams."""
+        return bool(self.seam.spare or self.norms or self.is_part)
 
     @property
     def is_part(self) -> bool:
@@ -172,11 +172,6 @@ class FoldGroup:
 
     def __repr__(self) -> str:
         return f"FoldGroup({self.name!r}, size={self.size}, weights={len(self.members)})"
-
-
-def head_axes(groups: Iterable[FoldGroup]) -> frozenset[Axis]:
-    """Return the axes of activations whose positions are heads, of some groups."""
-    return frozenset(axis for group in groups if group.apart for axis in group.tensors)
 
 
 @dataclass(frozen=True)

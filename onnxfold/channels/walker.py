@@ -45,11 +45,9 @@ _AMONG_OTHERS = (
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
 
-def find_groups(
-    view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = False, heads: frozenset[Axis] = frozenset()
-) -> ChannelAnalysis:
+def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = False) -> ChannelAnalysis:
     """Find the fold groups of a normalised graph."""
-    declared = declare(view, ties, heads)
+    declared = declare(view, ties)
     norm_streams = constraints.find_streams(view, declared) if streams else constraints.Streams()
     while True:
         declarations = _settle_repeats(view, constraints.with_streams(declared, norm_streams))
@@ -57,7 +55,7 @@ def find_groups(
         groups, extra_blocks = _build_groups(view, elements, declarations)
         settled = [settled_tie(groups, tie) for tie in ties]
         if settled != list(ties):
-            return find_groups(view, settled, streams=streams, heads=heads)
+            return find_groups(view, settled, streams=streams)
         if ties:
             groups = [replace(group, rules=replace(group.rules, tie=tie_of(group, ties))) for group in groups]
         groups = constraints.with_rotations(view, groups, declarations)
@@ -72,13 +70,13 @@ def find_groups(
     return ChannelAnalysis(groups, refusals, counts, selects)
 
 
-def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = frozenset()) -> list[Declaration]:
+def declare(view: GraphView, ties: Sequence[Tie] = ()) -> list[Declaration]:
     """Collect what the rules say about every node, and keep the model's interface fixed, but for ties."""
     tied = {axis: tie.reason for tie in ties for axis in tie.axes}
     live: set[Axis] = set()
     declarations: list[Declaration] = []
     for node in view.nodes:
-        declarations += declare_node(NodeContext(view, node, live, heads))
+        declarations += declare_node(NodeContext(view, node, live))
     for kind, names in (("input", view.input_names), ("output", view.output_names)):
         for name in names:
             stays = f"it is the model's {kind} '{name}', whose shape must stay"

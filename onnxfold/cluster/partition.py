@@ -129,10 +129,9 @@ class ChannelPartition:
         return np.flatnonzero(self.labels >= 0)
 
 
-def axes_partition(encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> ChannelPartition:
-    """Return the fold of channels onto axes, the rows of P, which take the first places if no others are named."""
-    places = np.arange(len(encode)) if representatives is None else representatives
-    return ChannelPartition(np.full(len(decode), -1, np.int64), places, (encode, decode))
+def axes_partition(encode: Matrix, decode: Matrix) -> ChannelPartition:
+    """Return the fold of channels onto axes, the rows of P, which take the first places."""
+    return ChannelPartition(np.full(len(decode), -1, np.int64), np.arange(len(encode)), (encode, decode))
 
 
 def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:

@@ -98,9 +98,6 @@ def _rotate(task: Task) -> Candidates:
     group = task.group
     if not group.rotates:
         return Computed(task, partial(_top, 2), SELECTION, forgets=True)
-    if group.blocks is not None:
-        blocks, moments = group.blocks, rotation.linear_moments(task.graph.stored, group, task.moments)
-        return Computed(task, lambda _, k: rotation.rotated_blocks(moments, blocks, k), ROTATION)
     if group.scoring:
         return rotation.shared_rotations(task.graph.stored, group, task.moments)
     if group.is_between_factors:

@@ -15,7 +15,7 @@ _SHOWN_LAYERS = 20
 @click.command()
 @click.argument("model", metavar="IN.onnx|DIR", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("input_shapes", "allow_cache_change", "per_layer_cache", "inside_heads")
+@option("input_shapes", "allow_cache_change", "per_layer_cache")
 @click.option("--latency", is_flag=True, help="Run the model in onnxruntime, and show where the time goes.")
 @option("threads")
 @max_memory()

@@ -212,10 +212,6 @@ class FoldConfig:
     per_layer_cache: Annotated[bool, _Language(
         help="With `allow_cache_change`: other numbers in every layer.", check=checks.flag, kind=Kind.FLAG,
     )] = False
-    inside_heads: Annotated[bool, _Language(
-        help="Keep heads of attention; dimensions between values and outputs go instead, as many of every head.",
-        check=checks.flag, kind=Kind.FLAG,
-    )] = False
     dtype: Annotated[str, _Output(
         help="Types of the result: 'keep', the model's own, or 'int8'; `sparsity` 0 then only quantises.",
         more="int8 weights and uint8 activations, as QDQ ONNX that is calibrated on the inputs of the fold; where the "

@@ -61,7 +61,6 @@ class FoldOptions(SharedOptions, total=False):
     vocabulary: int | str | Path | None
     allow_cache_change: bool
     per_layer_cache: bool
-    inside_heads: bool
 
 
 class MergeOptions(SharedOptions, total=False):

@@ -34,8 +34,6 @@ def check_goals(config: "FoldConfig") -> None:
          "per_layer_cache changes nothing without allow_cache_change"),
         (config.vocabulary is not None and config.tokenizer is not None,
          "vocabulary changes the tokenizer.json in the folder: leave tokenizer out"),
-        (config.inside_heads and config.allow_cache_change,
-         "inside_heads keeps heads, and allow_cache_change lets them go: choose one of them"),
         (beside, f"lossless removes only what changes no output: give it without {', '.join(beside)}"),
         (config.sparsity is not None and config.channel_ratio is not None,
          "sparsity and channel_ratio exclude each other: give one of them"),

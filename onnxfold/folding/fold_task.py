@@ -139,7 +139,6 @@ def open_task(
         tables=tables,
         queries=tables,
         streams=method.partitioner.rotates_streams,
-        inside_heads=config.inside_heads,
         rare=rare_words(model, config.tokenizer) if tables else (),
     )
     needs_groups = not (config.keeps_widths or config.lossless)

@@ -11,7 +11,7 @@ from os import PathLike
 
 from onnxfold.budget.costs.running import model_size
 from onnxfold.budget.costs.weights import count_parameters
-from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups, head_axes
+from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.channels.declarations import Tie
 from onnxfold.channels.walker import node_name
 from onnxfold.cluster.partition import Labels
@@ -83,7 +83,6 @@ class GraphForm:
     tables: bool = False  # whether tables of words, and residual streams, are channels that may be rotated
     streams: bool = False
     queries: bool = False  # whether queries of attention with a cache may become products of two narrower weights
-    inside_heads: bool = False  # whether heads stay, and dimensions inside them are channels; caches then stay, too
     #: The ids of rare words in classes, the rarest last, whose rows of tables may be narrower than others.
     rare: tuple[range, ...] = ()
 
@@ -107,10 +106,7 @@ class GraphForm:
 
     def analyse(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
-        analysis = find_groups(view, self.ties(view), streams=self.streams)
-        if not self.inside_heads:
-            return analysis
-        return find_groups(view, streams=self.streams, heads=head_axes(analysis.groups))
+        return find_groups(view, self.ties(view), streams=self.streams)
 
     def after(self, passes: Pass, scope: Scope) -> Scope:
         """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes."""

@@ -67,7 +67,6 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "input_shapes": ["x:1,3", [("x", (1, 3))], {"x": "1,3"}, {"x": 3}, {"x": (1.5, 3)}, {"x": (True,)}, {3: (1,)}],
     "allow_cache_change": [1, "yes", None],
     "per_layer_cache": [1, "yes", None],
-    "inside_heads": [1, "yes", None],
     "drop_blocks": [1.0, True, "2", "all"],
     "refine": [1, True, None],
     "refine_steps": [1.5, "200", True],

@@ -52,7 +52,7 @@ CHANGED: dict[str, Any] = {
     "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "channels": "bgr",
     "lossless": True, "round_to": 8, "objective": "macs",
     "keep": ("*head*", "$HOME `x`"), "input_shapes": {"x:0": (1, 3), "y": (2,)}, "allow_cache_change": True,
-    "per_layer_cache": True, "inside_heads": True, "drop_blocks": 2, "refine": "norms", "refine_steps": 5,
+    "per_layer_cache": True, "drop_blocks": 2, "refine": "norms", "refine_steps": 5,
     "dtype": "int8", "seed": 7,
     "threads": 3, "save_as_external_data": True, "max_memory": "2G", "torch_device": "cpu",
 }  # fmt: skip
@@ -73,11 +73,11 @@ NEEDS: dict[str, dict[str, Any]] = {
 TOGETHER = (
     {name: CHANGED[name] for name in CHANGED if name not in (
         "channel_ratio", "max_latency", "latency_table", "threads", "min_fidelity", "data", "max_drop",
-        "inside_heads", "channels", "lossless", "vocabulary",
+        "channels", "lossless", "vocabulary",
     )},
     {name: CHANGED[name] for name in ("sparsity", "max_latency", "latency_table", "threads", "device")},
     {name: CHANGED[name] for name in (
-        "data", "max_drop", "refine", "drop_blocks", "mean", "std", "inside_heads", "vocabulary",
+        "data", "max_drop", "refine", "drop_blocks", "mean", "std", "vocabulary",
     )},
 )  # fmt: skip
 

@@ -46,14 +46,6 @@ def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
     return Heads(along, count, width // count)
 
 
-def inside_heads_on(node: NodeContext, tensor: str, count: int) -> Heads:
-    """Return the dimensions inside heads: on the axis that holds all of them, or on the last one of four."""
-    if node.rank(tensor) == 3:
-        return heads_on(node, tensor, -1, count)
-    inside = node.axis(tensor, -1, count)
-    return Heads(inside, count, (node.width(inside) or 0) // max(count, 1))
-
-
 def keep_whole(node: NodeContext, heads: Heads) -> None:
     """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
     node.whole(heads.axis, heads.size, heads.start, heads.stop)
@@ -65,23 +57,6 @@ def equate_heads(node: NodeContext, heads: Heads, others: Heads) -> None:
     for side in (heads, others):
         keep_whole(node, side)
     node.link(heads.axis, others.axis, heads.firsts, others.firsts)
-
-
-def cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
-    """Declare that heads stay, and that dimensions between values and outputs are channels, as many of each head."""
-    if any(caches):
-        for heads in (values, output):
-            node.block(heads.axis, "values of this size are kept in a cache")
-        return
-    if values.size != output.size or values.count < 1 or output.count % values.count:
-        raise CannotDeclareError(
-            f"{output.count} heads of {output.size} are not made of {values.count} of {values.size}"
-        )
-    own = values.positions.reshape(values.count, values.size)
-    node.link(values.axis, output.axis, np.repeat(own, output.count // values.count, axis=0).reshape(-1))
-    for heads in (values, output):
-        node.equal_blocks(heads.axis, heads.count)
-        node.rotatable_in_heads(heads.axis)
 
 
 def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
@@ -123,10 +98,6 @@ def attention(node: NodeContext) -> None:
         node.integer(name, 0) if flat else node.width(node.axis(node.input(i), 1)) or 0
         for i, name in enumerate(("q_num_heads", "kv_num_heads"))
     )
-    if node.heads_stay(node.axis(node.output(), axis)):
-        values, output = (inside_heads_on(node, *heads) for heads in ((node.input(2), shared), (node.output(), count)))
-        cut_inside(node, values, output, (node.input(5), node.output(2)))
-        return
     queries, output = (heads_on(node, tensor, axis, count) for tensor in (node.input(0), node.output()))
     keys, values = (heads_on(node, node.input(i), axis, shared) for i in (1, 2))
     equate_heads(node, queries, output)
@@ -148,8 +119,6 @@ def grouped_query_attention(node: NodeContext) -> None:
     """Queries, keys and values lie on three last axes, or behind each other on one; caches have an axis of heads."""
     count, shared = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     output = heads_on(node, node.output(), -1, count)
-    if node.heads_stay(output.axis):
-        raise CannotDeclareError("keys and values have one size here: what lies inside heads stays")
     if node.input(1):
         queries = heads_on(node, node.input(0), -1, count)
         keys, values = (heads_on(node, node.input(i), -1, shared) for i in (1, 2))
@@ -180,9 +149,6 @@ def multi_head_attention(node: NodeContext) -> None:
     """Heads lie on the last of three axes, or, those of keys and values in cross attention, have axis 1 of four."""
     count = node.integer("num_heads", 0)
     output = heads_on(node, node.output(), -1, count)
-    if node.heads_stay(output.axis):
-        _cut_inside(node, output)
-        return
     for tensor in filter(None, (node.input(i) for i in range(3))):
         if node.rank(tensor) not in _BY_RANK:
             raise CannotDeclareError("queries, keys and values in one tensor of five axes are not followed")
@@ -191,18 +157,6 @@ def multi_head_attention(node: NodeContext) -> None:
     link_per_head(node, [node.input(5), node.input(6), node.input(7), *node.outputs[1:]], 1, output)
     if node.input(3):
         _link_bias(node, output)
-
-
-def _cut_inside(node: NodeContext, output: Heads) -> None:
-    """Heads stay; the part of a bias that belongs to values has their dimensions."""
-    if node.rank(node.input(2) or node.input(0)) not in _BY_RANK or not node.input(2):
-        raise CannotDeclareError("queries, keys and values in one tensor are not followed")
-    values = inside_heads_on(node, node.input(2), output.count)
-    cut_inside(node, values, output, (node.input(7), node.output(2)))
-    if node.input(3):
-        bias = node.axis(node.weight(3, "its bias"), 0)
-        width = output.count * output.size
-        node.use(bias, Role.BIAS, output.axis, np.arange((node.width(bias) or 0) - width, node.width(bias) or 0))
 
 
 def _link_bias(node: NodeContext, output: Heads) -> None:
@@ -234,8 +188,6 @@ def self_attention(node: NodeContext) -> None:
         raise CannotDeclareError("its weight is computed at run time")
     count = node.integer("num_heads", 0)
     output = heads_on(node, node.output(), -1, count)
-    if node.heads_stay(output.axis):
-        raise CannotDeclareError("queries, keys and values are one weight: what lies inside heads stays")
     keep_whole(node, output)
     node.use(node.axis(weight, 0), Role.CONSUMER, node.axis(x, -1))
     width = node.width(node.axis(weight, 1)) or 0

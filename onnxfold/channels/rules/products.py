@@ -82,7 +82,6 @@ def matmul(node: NodeContext) -> None:
     else:
         node.link(node.axis(a, -2), rows)
         node.link(node.axis(b, -1), columns)
-        node.rotatable_in_heads(node.axis(b, -1), columns)
         for summed in (node.axis(a, -1), node.axis(b, -2)):  # said here, because a and b may be one tensor
             node.block(summed, _MIXES)
         for axis in range(node.rank(y) - 2):  # heads: the mean of products is not the product of means

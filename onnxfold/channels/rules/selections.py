@@ -40,7 +40,6 @@ def split(node: NodeContext) -> None:
         if width is None:
             raise CannotDeclareError("the width of the split axis is unknown; give it with --input-shapes")
         node.link(source, node.axis(y, axis), np.arange(offset, offset + width), None)
-        node.rotatable_in_heads(source, node.axis(y, axis))
         node.count(node.axis(y, axis), sizes, element=element)
         offset += width
 
@@ -86,7 +85,6 @@ def _slice(
             continue
         first, last, _ = slice(start, end).indices(width)
         node.link(source, result, np.arange(first, max(first, last)), None)
-        node.rotatable_in_heads(source, result)
         for index, bound, name in ((1, first, "starts"), (2, last, "ends")):
             node.count(source, index if as_input else name, stop=bound, element=element)
 

@@ -46,19 +46,12 @@ def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()
         elif len(ins) == 2 and node.is_live(packed := Axis(x, ins[1], node.shape(x)[ins[0]] or 0)):
             # Groups of channels, each an axis of its own, become channels again.
             _link_part(node, y, outs, outs[0], packed)
-            node.rotatable_in_heads(packed, Axis(y, outs[0]))
             linked.append(Axis(y, outs[0]))
         elif len(outs) == 1:
             live = [a for a in ins if node.is_live(Axis(x, a))]
             if len(live) == 1:
                 _link_part(node, x, ins, live[0], Axis(y, outs[0]))
                 linked.append(Axis(y, outs[0]))
-        elif len(ins) == 1 and len(outs) == 2 and node.heads_stay(Axis(y, outs[0])):
-            inside = Axis(y, outs[1], node.shape(y)[outs[0]] or 0)
-            node.link(Axis(x, ins[0]), inside)
-            node.equal_blocks(Axis(x, ins[0]), inside.blocks)
-            node.rotatable_in_heads(Axis(x, ins[0]), inside)
-            linked.append(inside)
         elif len(ins) == 1 and node.is_live(Axis(x, ins[0])):
             # The outermost part: channels in front of their H*W block, heads in front of their width.
             _link_part(node, y, outs, outs[0], Axis(x, ins[0]))
@@ -156,7 +149,6 @@ def transpose(node: NodeContext) -> None:
     perm = node.integers("perm", reversed(range(node.rank(x))))
     for place, axis in enumerate(perm):
         node.link(node.axis(x, axis), node.axis(y, place))
-        node.rotatable_in_heads(node.axis(x, axis), node.axis(y, place))
 
 
 @channel_rule("Expand", mixes="its target size is computed at run time", carries=True)

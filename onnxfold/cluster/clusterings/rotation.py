@@ -24,13 +24,12 @@ SliceGPT: arXiv 2401.15024.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.cluster.partition import ChannelPartition, Labels, axes_partition
+from onnxfold.cluster.partition import ChannelPartition, axes_partition
 from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -39,9 +38,7 @@ from onnxfold.statistics.observe import ConsumerMoments
 
 #: Relative energy below which the rest of a spectrum is rounding.
 _ROUNDING = 1e-12
-#: Added to the diagonal of the metric of a head, relative to its mean: it must be positive.
-_METRIC_RIDGE = 1e-9
-#: The same of scores: directions in which nothing was scored cost something, too.
+#: Added to the diagonal of the metric of scores, relative to its mean: what was not scored costs something, too.
 _SCORES_RIDGE = 1e-3
 #: The same of what a product reads, of which it may use a part.
 _FACTOR_RIDGE = 1e-6
@@ -121,30 +118,6 @@ def rotations(
     return Rotations(encode, decode, costs, normed, centred)
 
 
-def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> ChannelPartition:
-    """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers."""
-    n, count = len(blocks), int(blocks.max()) + 1
-    kept = k // count
-    encode, decode = np.zeros((k, n)), np.zeros((n, k))
-    places = np.sort(np.concatenate([np.flatnonzero(blocks == b)[:kept] for b in range(count)]))
-    for block in range(count):
-        units, rows = np.flatnonzero(blocks == block), np.flatnonzero(blocks[places] == block)
-        inside = np.ix_(units, units)
-        axes = rotations([(m[inside], g[inside]) for m, g in moments], _metric_of(moments, inside, _METRIC_RIDGE))
-        encode[np.ix_(rows, units)], decode[np.ix_(units, rows)] = axes.encode[:kept], axes.decode[:, :kept]
-    return axes_partition(encode, decode, places)
-
-
-def _metric_of(moments: Sequence[tuple[Matrix, Matrix]], inside: Any, ridge: float) -> Matrix:
-    """Return the metric of errors of some channels over all consumers, each by its energy, with a relative ridge."""
-    tiny = float(np.finfo(np.float64).tiny)
-    energies = [max(float((m * g).sum()), tiny) for m, g in moments]
-    parts = [np.asarray(g[inside], np.float64) / energy for (_, g), energy in zip(moments, energies, strict=True)]
-    metric: Matrix = np.sum(parts, axis=0)
-    added = ridge * float(np.trace(metric)) / len(metric)
-    return metric + (added if added > 0.0 else 1.0) * np.eye(len(metric))
-
-
 def seen_moments(
     view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments], words: Matrix | None
 ) -> list[tuple[Matrix, Matrix]]:
@@ -184,25 +157,12 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
 def factor_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> Rotations:
     """Return the axes of what a product reads that lose least of its result: the best product of two factors."""
     moments = seen_moments(view, group, seen, None)
-    return rotations(moments, _metric_of(moments, np.s_[:, :], _FACTOR_RIDGE))
-
-
-def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> list[tuple[Matrix, Matrix]]:
-    """Return the moments for :func:`rotated_blocks`, of channels with nothing nonlinear in front of them.
-
-    The shrunk part is that of products of uncorrelated inputs: directions that the weights cannot produce are free.
-    """
-    if not seen:
-        return seen_moments(view, group, seen, None)
-    made: Matrix = np.sum([_products(view, member) for member in group.with_role(Role.PRODUCER)], axis=0)
-    made /= max(float(np.trace(made)), float(np.finfo(np.float64).tiny))
-    return [
-        (
-            (1.0 - reader.shrinkage) * reader.covariance + reader.shrinkage * np.trace(reader.covariance) * made,
-            reader.gram,
-        )
-        for reader in seen
-    ]
+    tiny = float(np.finfo(np.float64).tiny)
+    energies = [max(float((m * g).sum()), tiny) for m, g in moments]
+    parts = [np.asarray(g, np.float64) / energy for (_, g), energy in zip(moments, energies, strict=True)]
+    metric: Matrix = np.sum(parts, axis=0)
+    added = _FACTOR_RIDGE * float(np.trace(metric)) / len(metric)
+    return rotations(moments, metric + (added if added > 0.0 else 1.0) * np.eye(len(metric)))
 
 
 def _products(view: GraphView, member: Member, weights: Matrix | None = None) -> Matrix:
