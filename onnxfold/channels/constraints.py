@@ -40,7 +40,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from onnxfold.channels.declarations import Axis, Block, Declaration, Link, Norm, Role, Rotatable, Use
 from onnxfold.channels.elements import Elements
@@ -88,6 +87,7 @@ def _even(places: list[Index], usable: npt.NDArray[np.bool_]) -> Index:
     count = len(usable)
     if count > _MOST_CELLS:
         return np.zeros(0, np.int64)
+    from scipy.optimize import Bounds, LinearConstraint, milp  # takes a while to import, and is seldom needed
 
     rows = []
     for number, matrix in enumerate(places):  # places of the set in each part, less t_q

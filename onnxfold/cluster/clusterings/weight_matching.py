@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member, taken_rows
@@ -102,6 +101,8 @@ class _Matching:
 
     def solve(self, g: int) -> bool:
         """Assign the channels of a group, all others fixed; return whether anything changed."""
+        from scipy.optimize import linear_sum_assignment  # takes a while to import, and only merges need it
+
         products = self._products(g)
         fresh = np.full(self.groups[g].size, -1, np.int64)
         for mine, theirs in _sides(self.groups[g], self.sources[g]):
