@@ -38,7 +38,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where inverted images are kept")
     parser.add_argument("--networks", nargs="+", default=["lenet5_2x", "vgg11_bn_w0.5_*_bn"], metavar="GLOB")
     parser.add_argument("--sparsity", nargs="+", type=float, default=[0.5, 0.7])
-    parser.add_argument("--constants", nargs="+", default=[name for _, name in CONSTANTS], metavar="NAME")
+    names = list(dict.fromkeys(name for _, name in CONSTANTS))  # two modules have a RIDGE: both are meant
+    parser.add_argument("--constants", nargs="+", default=names, choices=names)
     parser.add_argument("--factors", nargs="+", type=float, default=FACTORS)
     args = parser.parse_args()
     networks = [n for n in find_networks(args.models) if any(fnmatchcase(n.name, g) for g in args.networks)]
