@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onnxfold.errors import ExportError
-from onnxfold.export.parity import Outputs, noise_to_signal, to_layout
+from onnxfold.export.parity import DESTROYED, Outputs, noise_to_signal, to_layout
 from onnxfold.export.tflite.convert import Converted
 from onnxfold.export.tflite.graph import Graph, Operator, Value
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, serialize, tensor_names
@@ -97,10 +97,10 @@ def quantize_int8(converted: Converted, path: Path, batches: Batches, held: Held
         return []
     all_int8 = min(attempt.noise for attempt in search.tries if not attempt.in_float)
     snr_db = -10 * float(np.log10(max(all_int8, 1e-30)))
+    lost = f"the signal-to-noise ratio is {snr_db:.1f} dB" if all_int8 < DESTROYED else "it gives no numbers"
     return [
         f"{len(beside)} of {len(converted.graph.operators)} operators stay in float32, and int8 does "
-        f"{search.int8_macs(beside):.0%} of the multiply-accumulates: with all of them in int8, the signal-to-noise "
-        f"ratio is {snr_db:.1f} dB"
+        f"{search.int8_macs(beside):.0%} of the multiply-accumulates: with all of them in int8, {lost}"
     ]
 
 
@@ -217,7 +217,10 @@ class _Search:
         return self._noise(self._few)
 
     def _noise(self, held: HeldOut) -> float:
-        return noise_to_signal(self._path, held.batches, held.expected, self._ports)
+        try:
+            return noise_to_signal(self._path, held.batches, held.expected, self._ports)
+        except ExportError:  # kernels refuse some numbers, such as a divisor that is rounded to 0
+            return DESTROYED
 
 
 def _is_far_narrower(sides: Sides, others: Sides) -> bool:
@@ -324,6 +327,13 @@ def observed_ranges(path: Path, batches: Batches) -> tuple[dict[str, Sides], dic
         whole[name] = values.min(initial=float(low)), values.max(initial=float(high))
         few = values if values.size <= count else values[generator.integers(0, values.size, count)]
         drawn.setdefault(name, []).append(few)
+    silent = next((name for name, (low, high) in whole.items() if low > high), None)
+    if silent is not None:
+        # Of such a range the interpreter ends the process.
+        raise ExportError(
+            f"int8 takes ranges from samples, and on these no value of '{silent}' is finite: give samples that the "
+            "network is meant for, with --calibration"
+        )
     near = dict(whole)
     for name, parts in drawn.items():
         if any(part.size for part in parts):

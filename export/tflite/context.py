@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partialmethod
+from math import prod
 from typing import NoReturn
 
 import numpy as np
@@ -17,6 +18,8 @@ from onnxfold.graph.view import GraphView
 
 #: Reading constants up to this many elements at once is cheap; larger ones are read when they are written.
 _SMALL = 4096
+#: A mean of more values is taken along one axis after the other.
+_MANY = 1 << 16
 
 
 class Tensors:
@@ -280,6 +283,9 @@ class Calculator(Graph):
     def reduce(self, code: str, x: Value, axes: list[int], keep: bool = True) -> Value:
         """Append a reduction along axes of the TFLite tensor."""
         axes = sorted(a % max(len(x.shape), 1) for a in axes)
+        # Kernels add values up one by one in float32: a sum of 640,000 has three digits.
+        if code == "MEAN" and prod(x.shape[i] for i in axes) > _MANY and prod(x.shape[i] for i in axes[1:]) > 1:
+            x = self.reduce(code, x, axes[1:])
         shape = tuple(1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes)
         return self.op(code, [x, self.indices(axes)], shape, keepDims=keep)
 

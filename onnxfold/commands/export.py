@@ -134,14 +134,14 @@ def _print(done: Any) -> None:
     for kind, ports in (("input", done.inputs), ("output", done.outputs)):
         for name, layout in ports.items():
             say(f"{kind} '{name}': {layout}")
-    if done.parity:
-        parity = done.parity
+    parity = done.parity
+    if parity and parity["output"]:
         snr = "no difference" if parity["snr_db"] is None else f"SNR {parity['snr_db']:.1f} dB"
         say(
             f"against onnxruntime on {parity['samples']} {parity['inputs']} samples in {parity['interpreter']}: "
             f"max abs error {parity['max_abs_error']:.3g}, max relative error {parity['max_rel_error']:.3g}, {snr}"
         )
-    else:
+    elif not parity:
         say("not checked against the ONNX model (--no-verify)")
     for note in done.notes:
         say(f"note: {note}")

@@ -107,11 +107,15 @@ class Agreement(Measure):
         """Return the agreement with its interval; nothing without answers."""
         if not self.rows:
             return {}
+        frequent, most = self._named.most_common(1)[0]
+        rare = self.rows - most
         return {
             "top1_agreement": self.agree / self.rows,
             "top1_interval": wilson_interval(self.agree, self.rows),
             "top1_samples": self.rows,
             "top1_variety": variety(self._named, self._classes),
+            "most_frequent": most / self.rows,
+            "rare_agreement": (self.agree - self._kept[frequent]) / rare if _ENOUGH <= rare < most else None,
             "flips": self.rows - self.agree,
             "kl_divergence": float(np.concatenate(self._divergences).mean(dtype=np.float64)),
             "class_agreement": tuple((c, self._kept[c], n) for c, n in sorted(self._named.items()) if n >= _ENOUGH),
@@ -156,7 +160,8 @@ class Dense(Measure):
         both = np.diag(self._confusion)
         either = self._confusion.sum(axis=0) + self._confusion.sum(axis=1) - both
         agreement, overlaps = both.sum() / self._confusion.sum(), both[either > 0] / either[either > 0]
-        return {"pixel_agreement": float(agreement), "mean_iou": float(overlaps.mean())}
+        most = self._confusion.sum(axis=1).max() / self._confusion.sum()
+        return {"pixel_agreement": float(agreement), "mean_iou": float(overlaps.mean()), "most_frequent": float(most)}
 
 
 class Embedding(Measure):

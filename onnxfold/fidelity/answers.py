@@ -79,7 +79,9 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     for end in ends:
         rank = len(end.shape)
         is_vector = rank <= 2 or sum(d != 1 for d in end.shape[1:]) <= 1  # or one number, per sample
-        if detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
+        if rank == 3 and end.op in _SOFTMAX and len(ends) == 1 and not tokens:  # a reader's characters, along a line
+            kinds[end.name] = AnswerKind.TOKENS
+        elif detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
             kinds[end.name] = AnswerKind.DETECTIONS
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
             kinds[end.name] = AnswerKind.TOKENS

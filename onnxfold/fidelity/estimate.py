@@ -54,6 +54,8 @@ _LEAST_AGREEMENT = 0.7
 #: images of the right kind 0.91 and more.
 _LEAST_VARIETY = {"dead-leaves": 0.2, "deep-inversion": 0.2, "data": 0.8}
 _TELLS = "labels (--data, --max-drop) or 200 unlabeled images (--calibration) would tell"
+#: The share of one class from which on generated inputs tell nothing of others.
+_ONE_CLASS = 0.99
 #: Held-out samples below which an interval says nothing.
 _FEWEST = 12
 
@@ -95,6 +97,7 @@ def signs_of(
         lowest.relative_error,
         sum(curve.error for curve in curves) if curves else None,
         lowest.top1_variety or 0.0,
+        lowest.most_frequent or 0.0,
     )
 
 
@@ -108,9 +111,17 @@ def doubt_of(signs: Signs) -> str:
     if signs.variety < _LEAST_VARIETY[signs.inputs]:
         share = f"{signs.variety:.0%} of the variety"
         return f"the original's answers on {called} have {share} that evenly drawn classes have"
-    if signs.inputs != "data" and signs.held_out_agreement < _LEAST_AGREEMENT:
+    if signs.inputs == "data":
+        return ""
+    if signs.held_out_agreement < _LEAST_AGREEMENT:
         return f"on {called} only {signs.held_out_agreement:.0%} of the answers are kept"
-    return ""
+    return _one_class(signs.most_frequent)
+
+
+def _one_class(share: float | None) -> str:
+    """Return the doubt that one class in nearly all answers casts on generated inputs."""
+    one = share is not None and share >= _ONE_CLASS
+    return f"the original names one class in {share:.0%} of its answers on generated inputs" if one else ""
 
 
 def estimate(output: str, signs: Signs) -> AgreementEstimate:
@@ -155,7 +166,10 @@ class Limits:
 #: By the kind of answer, in the order in which they are asked.
 LIMITS: Mapping[str, tuple[Limits, ...]] = {
     AnswerKind.CLASSES: (Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (class scores)"),),
-    AnswerKind.TOKENS: (Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),),
+    AnswerKind.TOKENS: (  # readers of text name the blank between characters most of the time
+        Limits("rare_agreement", 0.9, 0.05, "{:.0%} of the original's tokens other than its most frequent one"),
+        Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),
+    ),
     AnswerKind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
     AnswerKind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
         Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
@@ -176,21 +190,28 @@ def verdict_on(
     """Return the verdict on a network, by the output that keeps least.
 
     A `doubt` says why answers on the measured inputs tell nothing of others: it takes the word of a verdict on class
-    scores that are kept, and leaves a bad one.
+    scores that are kept, and leaves a bad one. So does one answer everywhere on generated inputs, of maps and tokens,
+    too: a text detector finds no text in them.
     """
     states = [] if measured is None else [v for o in measured.outputs if (v := _output_state(o, estimate)) is not None]
     if measured is None or not states:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
-    state, output, kept = max(states, key=lambda v: _STATES.index(v[0]))
+    state, output, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     samples = f"{measured.samples} samples of {measured.inputs}"
-    if doubt and state == KEPT and any(o.output == output and o.kind == AnswerKind.CLASSES for o in measured.outputs):
-        return Verdict(NOT_KNOWN, output, f"{kept} are kept on {samples}, but {doubt}", samples, measured.is_generated)
+    speaks = next(o for o in measured.outputs if o.output == output)
+    doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
+    doubt = doubt or (_one_class(speaks.most_frequent) if measured.is_generated else "")
+    if doubt and state == KEPT:
+        return Verdict(NOT_KNOWN, output, f"it keeps {kept} on {samples}, but {doubt}", samples, measured.is_generated)
     is_estimated = estimate is not None and estimate.output == output
     return Verdict(state, output, kept, samples, measured.is_generated and not is_estimated)
 
 
-def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
-    """Return the state of an output, its name, and the kept share of it; None where nothing could be compared."""
+def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str, float] | None:
+    """Return the state of an output, its name, what is kept of it, and how far that is above the limit of its measure.
+
+    None where nothing could be compared.
+    """
     for limits in LIMITS.get(measured.kind, LIMITS[AnswerKind.REGRESSION]):
         value: float | None = getattr(measured, limits.measure)
         if value is None or value != value:
@@ -201,5 +222,5 @@ def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tup
         if estimate is not None and measured.kind == AnswerKind.CLASSES and estimate.output == measured.output:
             state = limits.state(estimate.agreement)
             what += f", on data about {estimate.agreement:.0%}"
-        return state, measured.output, what
+        return state, measured.output, what, (value - limits.kept) / (limits.kept - limits.destroyed)
     return None

@@ -8,6 +8,7 @@ inversion that really takes longer depends on the speed of the machine.
 import math
 import sys
 from dataclasses import astuple, dataclass, replace
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -160,10 +161,18 @@ def too_long(inverted: int, cost: float, requested: InputRequest) -> str:
     return f"{cost_text}: allow it with --input-seconds {math.ceil(seconds)}"
 
 
+_SQUARE = (FREE_DIMENSION, FREE_DIMENSION)
 #: Height and width of images, and lengths of anything else, the most usual ones first: networks that halve an image
-#: five times want multiples of 32, those that cut audio into windows want more samples than a window holds.
-_SIZES = ((224, FREE_DIMENSION), (224, 1024), (224, 16000), (640, FREE_DIMENSION), (FREE_DIMENSION, FREE_DIMENSION))
+#: five times want multiples of 32, those that cut audio into windows want more samples than a window holds, and those
+#: that read text take lines of one height.
+_SIZES = (
+    ((224, 224), FREE_DIMENSION), ((224, 224), 1024), ((224, 224), 16000), ((640, 640), FREE_DIMENSION),
+    (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
+)  # fmt: skip
 _IMAGE_CHANNELS = (1, 3, 4)
+#: Lengths of axes of weights that are tried.
+_WEIGHT_SIZES = 12
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _NO_ARRAY = (TensorProto.STRING, TensorProto.UNDEFINED)
 
 
@@ -171,7 +180,8 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     """Return the shapes of the inputs that have other free dimensions than the batch, with sizes in their place.
 
     Height and width of an image are 224, other dimensions 64; other usual sizes where onnxruntime does not run the
-    network at these, or a result is empty. Dimensions with one symbol get one size.
+    network at these, or a result is empty, and then those of the weights that read an input first, with a batch that is
+    a length, too. Dimensions with one symbol get one size.
     """
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()):
@@ -180,12 +190,36 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
         sizes = _with_sizes(view, image, other)
         if _runs(view, sizes):
             return {name: shape for name, shape in sizes.items() if shape[1:] != (shapes[name] or ())[1:]}
+    for name, shape in shapes.items():
+        free = sum(d is None for d in (shape or ())[1:])
+        if shape is None or free != len(shape) - 1:
+            continue
+        lengths = [(FREE_DIMENSION,) * free, *_sizes_of_weights(view, name, free)]
+        for first, inner in product((shape[0], FREE_DIMENSION), lengths):
+            if _runs(view, {**_with_sizes(view, _SQUARE, FREE_DIMENSION), name: (first, *inner)}):
+                return {name: (first, *inner)}
     return {}
+
+
+def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, ...]]:
+    """Return lengths of `rank` neighbouring axes of the first weights that are computed with what an input gives."""
+    reached, sizes = {name}, list[tuple[int, ...]]()
+    for node in view.nodes:
+        if reached.isdisjoint(node.input):
+            continue
+        reached.update(node.output)
+        read = [n for n in node.input if n in view.weights and view.elem_type(n) in _FLOATS]
+        shapes = [tuple(view.weights[n].shape) for n in read]
+        found = [shape[i : i + rank] for shape in shapes for i in reversed(range(len(shape) - rank + 1))]
+        sizes += [lengths for lengths in found if min(lengths) > 1]
+        if len(sizes) >= _WEIGHT_SIZES:
+            break
+    return list(dict.fromkeys(sizes))
 
 
 def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
     """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
-    shapes = _with_sizes(view, FREE_DIMENSION, FREE_DIMENSION)
+    shapes = _with_sizes(view, _SQUARE, FREE_DIMENSION)
     free = {n: (1, *(d or 1 for d in shape[1:])) for n, shape in shapes.items() if shape[:1] == (None,)}
     if len(free) in (0, len(shapes)) or token_interface(view) is not None:
         return {}
@@ -198,7 +232,7 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
         return {}
     try:
-        if _runs(view, _with_sizes(view, FREE_DIMENSION, FREE_DIMENSION)):
+        if _runs(view, _with_sizes(view, _SQUARE, FREE_DIMENSION)):
             return {}
         sizes = free_sizes(view)
     except MemoryLimitError:  # said where the network is run
@@ -207,7 +241,7 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     return {name: tuple(1 if d is None else d for d in shape) for name, shape in full.items()}
 
 
-def _with_sizes(view: GraphView, image: int, other: int) -> dict[str, Shape]:
+def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str, Shape]:
     sized: dict[str, Shape] = {}
     of_symbols: dict[str, int] = {}
     for name in view.input_names:
@@ -216,8 +250,10 @@ def _with_sizes(view: GraphView, image: int, other: int) -> dict[str, Shape]:
         is_first = len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
         is_last = len(shape) == 4 and shape[3] in _IMAGE_CHANNELS
         sides = shape[2:] if is_first else shape[1:3] if is_last else ()
-        size = image if set(sides) == {None} else other  # whether height and width of an image are free
-        free = [of_symbols.setdefault(symbol, size) if symbol else size for symbol in symbols]
+        lengths = [other] * len(shape)
+        if set(sides) == {None}:  # height and width of an image are free
+            lengths[1 + is_first : 3 + is_first] = image
+        free = [of_symbols.setdefault(s, size) if s else size for s, size in zip(symbols, lengths, strict=True)]
         sized[name] = tuple(d if d is not None or i == 0 else free[i] for i, d in enumerate(shape))
     return sized
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnxfold.budget.costs.running import forward_cost
 from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.files import Cache
 from onnxfold.graph.run.session import batch_of, in_batches, sample_count
 from onnxfold.graph.tensors import Array
@@ -243,7 +243,12 @@ class _Generation:
             else:
                 why = too_long(self.inversion[0], self.cost, self.requested)
         if self.kind == INVERTED or not why:
-            return self._invert()
+            try:
+                return self._invert()
+            except UnsupportedModelError as error:  # such as scores that turn out not to be any
+                if self.kind == INVERTED:
+                    raise
+                why = str(error)
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown, count = self.kind if self.kind == NOISE else LEAVES, self.samples[0]

@@ -24,6 +24,9 @@ class AnswerFidelity:
     #: How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
     #: about 1; see :func:`onnxfold.fidelity.answer_measures.variety`.
     top1_variety: float | None = None
+    #: Share of the original's answers that name its most frequent class, of maps that of their positions.
+    most_frequent: float | None = None
+    rare_agreement: float | None = None  # agreement on all other classes, where most answers name this one
     #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows is None
     #: where it is not measured for this kind.
     kind: str = ""
@@ -219,6 +222,7 @@ class Signs:
     curve_error: float | None = None
     #: How many classes the original names on them; see :func:`onnxfold.fidelity.answer_measures.variety`.
     variety: float = 1.0
+    most_frequent: float = 0.0  # share of the class that it names most often
 
 
 @dataclass(frozen=True)

@@ -236,3 +236,12 @@ def test_the_noisiest_operators_stay_in_float32_wherever_they_are(
     assert report.parity["snr_db"] > 20
     assert any("4 of 14 operators stay in float32" in note for note in report.notes)
     assert len(written) <= 5  # of 14 operators
+
+
+def test_ranges_that_no_value_gives_are_refused(tmp_path: Path) -> None:
+    """The interpreter ended the process at a file with such ranges."""
+    g = GraphBuilder("nan", 0, (3,))
+    g.output(g.gemm(g.unary("Sqrt", g.unary("Neg", g.unary("Exp", g.gemm("x", 4)))), 4))
+    with pytest.raises(ExportError, match=r"no value of '.*' is finite: give samples that the network is meant for"):
+        export_model(g.build(), tmp_path / "nan.tflite", dtype="int8")
+    assert list(tmp_path.iterdir()) == []

@@ -36,7 +36,7 @@ WARNING = "estimated agreement below 20 %: ask for less, or give unlabeled sampl
 
 @pytest.fixture(scope="module")
 def folded() -> FoldResult:
-    return quick_fold(models.residual(0), 0.05)
+    return quick_fold(models.residual(3), 0.05)
 
 
 def _pessimistic(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +96,12 @@ def test_answers_that_are_all_alike_have_no_variety() -> None:
 def test_signs_that_speak_against_an_estimate(changes: dict[str, Any], words: str) -> None:
     assert doubt_of(SIGNS) == ""
     assert words in doubt_of(replace(SIGNS, **changes))
+
+
+def test_one_class_in_all_answers_tells_nothing_of_others() -> None:
+    """Of five classes, one alone has a fifth of the variety, and 100 % of such answers are kept by most folds."""
+    assert "one class in 100% of its answers" in doubt_of(replace(SIGNS, most_frequent=1.0))
+    assert doubt_of(replace(SIGNS, inputs="data", variety=1.0, most_frequent=1.0)) == ""
 
 
 def test_agreement_on_samples_is_measured_whatever_it_is() -> None:
@@ -215,7 +221,7 @@ def test_without_an_estimate_agreement_on_generated_inputs_decides() -> None:
 def test_the_warning_comes_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _pessimistic(monkeypatch)
     source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
-    onnx.save(models.residual(0), str(source))
+    onnx.save(models.residual(3), str(source))
 
     def fail(self: FoldResult, path: Path) -> None:
         raise ModelSaveError("the disk is full")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.graph.files.load import load
 from onnxfold.report import Fidelity, FidelityReport
 from testing import models
+from testing.graph_builder import GraphBuilder
 
 RNG = np.random.default_rng(0)
 
@@ -96,11 +98,58 @@ def test_a_doubt_takes_the_word_of_answers_that_are_kept() -> None:
     verdict = verdict_on(report, doubt=few)
     assert (verdict.state, verdict.output) == ("not known", "y")
     assert str(verdict) == (
-        "verdict: not known: 92% of the original's answers (class scores) are kept on 50 samples of held-out samples, "
+        "verdict: not known: it keeps 92% of the original's answers (class scores) on 50 samples of held-out samples, "
         f"but {few}"
     )
     bad = FidelityReport([Fidelity("y", 0.9, 0.03, kind="classes")], 50, "held-out samples")
     assert verdict_on(bad, doubt=few).is_destroyed
+
+
+def test_one_answer_everywhere_tells_nothing_of_others() -> None:
+    """A text detector finds no text in dead leaves: all of its positions were kept, whatever was folded."""
+    maps, measure = np.zeros((4, 1, 16, 16)), Dense()
+    measure.add(maps, maps)
+    outputs = [Fidelity("y", 0.0, kind="dense", **measure.values())]
+    assert verdict_on(FidelityReport(outputs, 4, "dead leaves", is_generated=True)).state == "not known"
+    assert verdict_on(FidelityReport(outputs, 4, "given data")).state == "kept"
+    maps[:, :, :2] = 1.0
+    measure.add(maps, maps)
+    outputs = [Fidelity("y", 0.0, kind="dense", **measure.values())]
+    assert verdict_on(FidelityReport(outputs, 8, "dead leaves", is_generated=True)).state == "kept"
+
+
+def test_a_reader_of_text_is_judged_by_the_characters_between_blanks() -> None:
+    """Of a reader's answers on dead leaves 99 % were kept, the blanks, and of its characters 14 %."""
+    scores = np.zeros((40, 25, 11))
+    scores[..., 0] = 1.0
+    scores[:, 3, 5] = 2.0
+    lost = scores.copy()
+    lost[8:, 3, 5] = 0.0
+    measure = Tokens()
+    measure.add(scores, lost)
+    values = measure.values()
+    assert values["top1_agreement"] > 0.96
+    assert values["rare_agreement"] == pytest.approx(0.2)
+    outputs = [Fidelity("y", 0.1, kind="tokens", **values)]
+    assert verdict_on(FidelityReport(outputs, 40, "given data")).state == "damaged"
+
+
+def test_scores_of_characters_along_a_line_are_no_boxes() -> None:
+    builder = GraphBuilder("reader", 0, (3, 32, 320))
+    pooled = builder.node("AveragePool", ["x"], (3, 1, 80), kernel_shape=[32, 4], strides=[32, 4])
+    line = builder.node("Squeeze", [pooled, builder.constant("axes", np.array([2]))], (3, 80))
+    weight = builder.constant("weight", builder.normal(3, 97))
+    turned = builder.node("Transpose", [line], (80, 3), perm=[0, 2, 1])
+    scores = builder.node("Softmax", [builder.node("MatMul", [turned, weight], (80, 97))], (80, 97), axis=-1)
+    builder.output(scores)
+    name = builder.build().graph.output[0].name
+    assert answer_kinds(load(builder.build()), {name: (4, 80, 97)}, 4) == {name: AnswerKind.TOKENS}
+
+
+def test_the_output_that_keeps_least_speaks_for_all() -> None:
+    outputs = [Fidelity("scores", 0.0, snr_db=math.inf), Fidelity("points", 0.01, snr_db=36.0)]
+    verdict = verdict_on(FidelityReport(outputs, 9, "given data"))
+    assert (verdict.state, verdict.output) == ("kept", "points")
 
 
 @pytest.mark.parametrize(("noise", "state"), [(3.0, "destroyed"), (9.7, "damaged"), (25.0, "kept")])

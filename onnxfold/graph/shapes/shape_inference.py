@@ -1,7 +1,9 @@
 """Shape inference without large weights, at a cost that does not depend on the model's size."""
 
 import contextlib
+import faulthandler
 import logging
+import os
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
+from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
@@ -42,6 +45,12 @@ UNNAMED = f"{_MADE_UP}input_"
 
 #: The operator set from which on onnx lets the axis of a Concat be negative.
 _NEGATIVE_AXES = 11
+
+#: Operators that leave a negative size where an axis is shorter than their window.
+_WINDOWS = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})
+
+#: Names that exporters give every free dimension.
+_NO_SYMBOLS = frozenset({"?", "-1", "None", "none", "unk", "unknown", "dynamic"})
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -93,7 +102,7 @@ def light_model(
             dims.extend(TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name])
         # onnx follows symbols further than dimensions without a name; PaddlePaddle writes -1 for those.
         for axis, dim in enumerate(dims):
-            if dim.dim_value < 0 or not (dim.dim_param or dim.HasField("dim_value")):
+            if dim.dim_value < 0 or dim.dim_param in _NO_SYMBOLS or not (dim.dim_param or dim.HasField("dim_value")):
                 dim.dim_param = f"{UNNAMED}{number}_{axis}"
     return work
 
@@ -241,16 +250,49 @@ def _inferred_once(work: ModelProto) -> ModelProto:
     attempts: tuple[dict[str, bool], ...] = ({"data_prop": True}, {})  # the second one is more forgiving
     if _has_large_numbers(work):
         try:
-            plain: ModelProto = onnx.shape_inference.infer_shapes(work)
+            plain = _infer(work)
+        except VerificationError:
+            raise
         except Exception:  # the C++ code raises many types
             return work
         infos = (*plain.graph.input, *plain.graph.value_info, *plain.graph.output)
         if any(_is_long(info.type.tensor_type.shape.dim) for info in infos):
             return plain
     for options in attempts:
-        with contextlib.suppress(Exception):
-            return onnx.shape_inference.infer_shapes(work, **options)
+        try:
+            return _infer(work, **options)
+        except VerificationError:
+            raise
+        except Exception:
+            continue
     return work
+
+
+def _infer(work: ModelProto, **options: bool) -> ModelProto:
+    """Infer shapes, in a fork where onnx may end the process: at a Slice of a size that a window made negative."""
+    kinds = {node.op_type for node in work.graph.node}
+    if not ("Slice" in kinds and kinds & _WINDOWS and hasattr(os, "fork")):
+        return onnx.shape_inference.infer_shapes(work, **options)
+    source, sink = os.pipe()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            faulthandler.disable()
+            os.close(2)
+            os.write(sink, onnx.shape_inference.infer_shapes(work, **options).SerializeToString())
+        os._exit(0)
+    os.close(sink)
+    with open(source, "rb") as pipe:
+        inferred: ModelProto = ModelProto.FromString(pipe.read())
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):  # as onnxruntime would where it loads the model
+        raise VerificationError(
+            "the sizes of the network do not fit together: a window is longer than the axis that it slides along; give "
+            "sizes that the network is meant for, --input-shapes"
+        )
+    if not inferred.graph.node:
+        raise ValueError("onnx infers no shapes")
+    return inferred
 
 
 def _has_large_numbers(work: ModelProto) -> bool:

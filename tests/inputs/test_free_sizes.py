@@ -1,0 +1,83 @@
+"""Sizes of inputs that a file leaves free: those that its weights ask for, and sizes at which nothing runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from onnxfold import fold
+from onnxfold.errors import VerificationError
+from onnxfold.graph.files.load import load
+from onnxfold.inputs.input_plan import free_sizes
+
+RNG = np.random.default_rng(0)
+
+
+def _network(
+    nodes: list[onnx.NodeProto], shape: list[str | int], **weights: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+) -> onnx.ModelProto:
+    x, y = helper.make_tensor_value_info("x", 1, shape), helper.make_tensor_value_info("y", 1, None)
+    tensors = [numpy_helper.from_array(values, name) for name, values in weights.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def _normal(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def _frames() -> onnx.ModelProto:
+    """A network over frames of 80 bands in 3 windows, all free in the file, with a kernel of 7 frames."""
+    node = helper.make_node
+    nodes = [
+        node("Mul", ["x", "scale"], ["m"]), node("Unsqueeze", ["m", "front"], ["u"]),
+        node("Transpose", ["u"], ["t"], perm=[0, 3, 1, 2]), node("Conv", ["t", "first"], ["c"]),
+        node("Relu", ["c"], ["r"]), node("Slice", ["r", "start", "end", "axis"], ["s"]),
+        node("Conv", ["s", "second"], ["y"]),
+    ]  # fmt: skip
+    numbers = {"front": [0], "start": [0], "end": [-2], "axis": [2]}
+    return _network(
+        nodes, ["a", "b", "c"], scale=_normal(80, 3), first=_normal(16, 3, 7, 3), second=_normal(4, 16, 3, 78),
+        **{name: np.array(values) for name, values in numbers.items()},
+    )  # fmt: skip
+
+
+def test_sizes_are_those_that_weights_ask_for() -> None:
+    linear = helper.make_node("MatMul", ["x", "w"], ["y"])
+    assert free_sizes(load(_network([linear], ["n", "features"], w=_normal(137, 5)))) == {"x": (None, 137)}
+    assert free_sizes(load(_network([linear], ["n", "features"], w=_normal(64, 5)))) == {"x": (None, 64)}
+    assert free_sizes(load(_frames())) == {"x": (64, 80, 3)}
+
+
+def test_a_network_with_all_sizes_free_is_run() -> None:
+    report = fold(_frames(), 0.3).report
+    assert any("is run at x:64,80,3" in note for note in report.notes)
+    assert report.fidelity is not None
+
+
+def test_lengths_without_a_name_are_not_one_length() -> None:
+    """Exporters write '?' for every free size: a reader of text lines takes no squares."""
+    pool = helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[32, 4], strides=[32, 4])
+    nodes = [pool, helper.make_node("Squeeze", ["p", "axes"], ["y"])]
+    assert free_sizes(load(_network(nodes, ["?", 3, "?", "?"], axes=np.array([2])))) == {"x": (None, 3, 48, 320)}
+
+
+def test_sizes_below_a_window_end_no_process() -> None:
+    """At a Slice of an axis that a window left with a negative length, onnx's shape inference ends the process."""
+    view = load(_frames())
+    with pytest.raises(VerificationError, match="do not fit together"):
+        view.types_for({"x": (1, 80, 3)})
+    assert view.types_for({"x": (16, 80, 3)})["y"][1] == (1, 4, 6, 1)
+
+
+def test_scores_that_are_none_end_no_fold() -> None:
+    """Without axes, Squeeze also takes a batch of one: what looks like scores of classes is no row per sample."""
+    node = helper.make_node
+    nodes = [
+        node("Gemm", ["x", "a"], ["h"]), node("Relu", ["h"], ["r"]), node("Gemm", ["r", "b"], ["g"]),
+        node("Sigmoid", ["g"], ["q"]), node("Unsqueeze", ["q", "front"], ["u"]), node("Squeeze", ["u"], ["y"]),
+    ]  # fmt: skip
+    weights = {"a": _normal(12, 32), "b": _normal(32, 5), "front": np.array([0])}
+    assert fold(_network(nodes, ["n", 12], **weights), 0.3).report.inputs is not None
