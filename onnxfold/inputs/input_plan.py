@@ -166,7 +166,8 @@ _SQUARE = (FREE_DIMENSION, FREE_DIMENSION)
 #: five times want multiples of 32, those that cut audio into windows want more samples than a window holds, and those
 #: that read text take lines of one height.
 _SIZES = (
-    ((224, 224), FREE_DIMENSION), ((224, 224), 1024), ((224, 224), 16000), ((640, 640), FREE_DIMENSION),
+    ((224, 224), FREE_DIMENSION), ((224, 224), 256), ((224, 224), 1024), ((224, 224), 16000),
+    ((640, 640), FREE_DIMENSION),
     (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
 )  # fmt: skip
 _IMAGE_CHANNELS = (1, 3, 4)
@@ -243,7 +244,7 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
 
 def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str, Shape]:
     sized: dict[str, Shape] = {}
-    of_symbols: dict[str, int] = {}
+    of_symbols = {view.symbols(name)[0]: 1 for name in view.input_names if (view.shape(name) or ())[:1] == (None,)}
     for name in view.input_names:
         shape = view.shape(name) or ()
         symbols = view.symbols(name) or ("",) * len(shape)
@@ -253,6 +254,8 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
         lengths = [other] * len(shape)
         if set(sides) == {None}:  # height and width of an image are free
             lengths[1 + is_first : 3 + is_first] = image
+        if [d is None for d in shape] == [False, True, False]:  # a state of layers: between them stands the batch
+            lengths[1] = 1
         free = [of_symbols.setdefault(s, size) if s else size for s, size in zip(symbols, lengths, strict=True)]
         sized[name] = tuple(d if d is not None or i == 0 else free[i] for i, d in enumerate(shape))
     return sized
