@@ -1,29 +1,6 @@
-r"""Move the division of BatchNormalization into the rows of the layer before it.
+"""Move the division of BatchNormalization into the rows of the layer before it.
 
-Row i and its bias are divided by sigma_i = sqrt(var_i + eps):
-
-    w~_i = w_i / sigma_i,   b~_i = (b_i - mu_i) / sigma_i,   mean = 0, variance = 1 - eps
-
-A layer without a bias keeps none; the BatchNormalization then stores mean = mu_i / sigma_i. The network computes the
-same. Merging w~ and b~ by plain means is the published form of folding (Fold-AR); merging w_i and
-sigma_i separately (Fold-naive) averages filters whose outputs have different scales.
-
-Or row i and its bias are multiplied by gamma_i / sigma_i. The BatchNormalization keeps its true statistics, those of
-the new rows, and its scale undoes its division:
-
-    w'_i = w_i gamma_i / sigma_i,  mean'_i = mu_i gamma_i / sigma_i,  var'_i = gamma_i^2 - eps,  scale'_i = |gamma_i|
-
-Averaging w' averages what goes into the nonlinearity, whatever the scales of the merged channels; averaging normalised
-rows and gammas apart (as Fold-AR does) averages products by products of averages.
-
-Scales of norms over a residual stream go into the weights that read them. A reader W of the norm x^ g + b, x^ what is
-divided by its length, becomes W diag(g), and g becomes ones. The shift b, of a norm that also subtracts the mean, goes
-where that subtraction leaves room: x^ adds up to zero, so its coordinate along the vector of ones is free. The shift
-becomes ones, and the n columns of W read it,
-
-    W' = W diag(g) (I - 1 1^T / n) + (W b) 1^T / n,   W' (x^ + 1) = W (x^ g + b).
-
-The network computes the same, without a node or a bias more, and the stream may be rotated.
+docs/mathematics.md, "BatchNormalization in rows", has the formulas.
 """
 
 from abc import abstractmethod

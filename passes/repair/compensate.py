@@ -1,25 +1,6 @@
-r"""Least-squares compensation of the consumers of folded channels, and its algebra.
+"""Least-squares compensation of the consumers of folded channels, and its algebra.
 
-A consumer W reads x (n channels) in the original network and x' (k channels) in the folded one. The best linear
-estimate of x from x', pulled towards the plain fold U by a ridge, is
-
-    B = argmin_B  E||(x - E x) - B (x' - E x')||^2 + lambda ||B - U||^2
-      = U + C_rx' (C_x'x' + lambda I)^-1,      r = x - U x',   lambda = ridge * trace(C_x'x') / k
-
-and the consumer becomes W B. A consumer without a bias has to give the means, too: moments are about zero there. Where
-x = U x' holds exactly (merged duplicates), B = U. The form with r is the one that is computed: it corrects what is
-missing, and amplifies no rounding where little is.
-
-A convolution sees more than one position, and what the folded channels lack at one position their neighbours often
-show. So what W B leaves of the consumer's output, r, is regressed on the whole patches p of x' that it reads,
-
-    D = argmin_D  E||(r - E r) - D (p - E p)||^2 + lambda ||D||^2 ,
-
-and the consumer becomes W B + D.
-
-Behind a global pooling there is one sample per image, and k channels may be more than the images. Pooling is linear, so
-a B that holds at every position holds behind it, too. The moments of the positions in front of it, at the scale of the
-pooled ones, are therefore mixed with these; they count k / (k + samples).
+docs/mathematics.md, "Compensation of consumers", has the formulas.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,29 +1,7 @@
-r"""Restore the average mean and deviation of the members of merged channels, on the same inputs.
+"""Restore the average mean and deviation of the members of merged channels, on the same inputs.
 
-With a BatchNormalization this is done in its statistics: they are chosen so that what it normalises, u = (y - mean) /
-sigma, has the average mean and deviation of its members' u. Where the inputs leave a part d of the covariances in
-doubt, the deviation is multiplied by r^d, r the correlation of the folded channel with the average of its members.
-Times r, a channel is the best linear estimate of that average. With the whole deviation, one that the fold hardly knows
-any more is noise as loud as the original.
-While the networks run side by side these are the statistics of the inputs at hand; what is stored translates them
-back by the ratios that the original shows between its own statistics and those that it ran with,
-
-    var'  = var_walk  * geometric mean over members of var_own / var_ran
-    mean' = mean_walk + mean over members of (mean_own - mean_ran) ;
-
-both are the same where the original ran with its own. Without a BatchNormalization
-rows and biases are rescaled.
-
-Reset statistics to those of the folded network on some inputs (Fold-R, Fold-DIR).
-
-With BatchNormalization: one forward pass in which every one of them that the fold has changed something for takes the
-mean and the variance of what reaches it.
-Without: the rows and the bias of every merged layer are rescaled so that its output has its members' mean and deviation
-(REPAIR), which needs the original beside it.
-
-References
-----------
-arXiv 2502.10216, section 4; REPAIR: arXiv 2211.08403.
+docs/mathematics.md, "Restored statistics", has the formulas.
+Sources: arXiv 2502.10216, arXiv 2211.08403.
 """
 
 from typing import Literal

@@ -1,24 +1,6 @@
-r"""Backward elimination of channels, in the metric of their consumers.
+"""Backward elimination of channels, in the metric of their consumers.
 
-Let a group's channels x have covariance C, let a consumer's columns have the Gram matrix G, and let every consumer be
-refitted by least squares after the fold. Giving up the direction u, that is, keeping R x with R u = 0, then costs
-
-    (u^T G u) / (u^T C^-1 u)                                                            (1)
-
-of the consumer's output energy, summed over the consumers, each relative to its own output energy
-trace(G C). u = e_a drops channel a: (1) is the saliency of the optimal brain surgeon. u = (1 - w) e_a - w e_b replaces
-a and b by the mean w a + (1 - w) b, where w is the share of a in the channels the two stand for. In every step the
-cheapest of all drops and merges is taken, and C and G are carried over to what is left. This gives the partition for
-every k, and with it the error curve of the group, in one go.
-
-A merge averages what goes *into* the nonlinearity, so (1), which averages what comes out, is too optimistic for
-it; merges are charged `MERGE_CHARGE` times as much. Inputs that may differ from data (`statistics/moments.py`)
-say little of which channels go together: their doubt d raises the charge by 1 / (1 - d)^2.
-
-References
-----------
-Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain Surgeon", 1993; model folding: arXiv
-2502.10216.
+docs/mathematics.md, "Backward elimination", has the formulas.
 """
 
 from collections.abc import Sequence

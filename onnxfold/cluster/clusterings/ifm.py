@@ -1,29 +1,7 @@
-r"""Iterative Feature Merging (IFM): greedy pairs of the most similar features.
+"""Iterative Feature Merging (IFM): greedy pairs of the most similar features.
 
-**Published.** In every layer the two features m, n with the least distance
-
-    D(m, n) = |W_l[m] - W_l[n]|^2 + |W_{l+1}[:, m] - W_{l+1}[:, n]|^2
-
-are merged: incoming weights, biases and all four BatchNormalization parameters (the running variance too) are
-*added up*, and outgoing weights are *averaged*, weighted by how many original features m and n already stand for.
-Layers take turns, one merge each, and distances are taken anew from the merged weights, until in every layer the least
-distance exceeds beta times the largest. Biases and BatchNormalization parameters do not enter distances.
-
-**Here.** Distances are the published ones: after every merge they are taken between sums of rows and means of columns.
-Merging goes on until k features are left. Each group is merged on its own, with the weights of its neighbours as they
-were before any merge, and with all its producers and consumers, so that residual streams and Concat need no table per
-architecture; blocks of grouped convolutions are merged separately, and exact duplicates before all other pairs.
-
-P averages and Q adds up, where the published pair is N P and Q / N, with N the numbers of features merged: the same
-function in a network of linear layers and ReLUs without BatchNormalization, and the one of the two forms that stays
-exact on equal features under other activations. Added-up variances of BatchNormalization give a merged feature the
-variance that uncorrelated members have; here nothing is rescaled, which is exact for equal features and leaves the loss
-of variance of others to a repair.
-
-References
-----------
-Chen, Zhou and Yan, "Going Beyond Neural Network Feature Similarity: The Network Feature Complexity and Its
-Interpretation Using Category Theory", ICLR 2024, arXiv 2310.06756, section 4, and its published implementation.
+docs/mathematics.md, "Iterative Feature Merging", has the formulas.
+Sources: arXiv 2310.06756.
 """
 
 from collections.abc import Callable

@@ -1,25 +1,7 @@
-r"""Rotation of channels to their principal axes, where any orthonormal basis of them will do.
+"""Rotation of channels to their principal axes, where any orthonormal basis of them will do.
 
-Let channels x have second moments M about zero, and let V hold orthonormal columns. Keeping V^T x, and handing
-V V^T x on, costs a consumer whose columns have the Gram matrix G
-
-    trace(G (I - V V^T) M (I - V V^T))
-
-of its output's energy trace(G M). The partition is P = V^T, Q = V: producers are multiplied by V^T, consumers by V. The
-k leading eigenvectors of M, averaged over the consumers and each divided by its trace, lose least of x itself; equal
-channels, and such that are always zero, cost nothing.
-
-Where it is known what an error of x costs in every direction, d^T G d with G = L L^T, the same is done with L^T x:
-P = V^T L^T and Q = L^-T V, V the leading eigenvectors of L^T M L. Nothing loses less in that metric.
-
-Norms take the mean square of a residual stream. Orthonormal axes keep lengths, and a mean over k numbers is n / k times
-that over n, so a stream takes P = sqrt(k / n) V^T and Q = sqrt(n / k) V: no norm, and no epsilon, has to change. Where
-a norm subtracts the mean, too, the vector of ones is one of the axes, and another orthonormal matrix B, of k numbers,
-brings it to the vector of ones again, P = sqrt(k / n) B V^T: the mean of the k numbers is the mean of the n.
-
-References
-----------
-SliceGPT: arXiv 2401.15024.
+docs/mathematics.md, "Rotations", has the formulas.
+Sources: arXiv 2401.15024.
 """
 
 from collections.abc import Sequence

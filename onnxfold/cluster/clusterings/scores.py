@@ -1,32 +1,7 @@
-r"""Pruning by scores of channels: Wanda in its structured form, FLAP's fluctuations, and the norm of weights.
+"""Pruning by scores of channels: Wanda in its structured form, FLAP's fluctuations, and the norm of weights.
 
-Let a consumer with weights w_ij read x_j, and let a channel be the places j that lie in it (one, or those of a head).
-
-**Wanda-sp.** A channel's score is the sum of |w_ij| sqrt(E x_j^2) over its places and the consumer's rows. Wanda
-prunes single weights by their score; the sum over columns is what FLAP compares itself with under this name. Nothing is
-repaired.
-
-**FLAP.** The score of a place is Var(x_j) sum_i w_ij^2: what the consumer's output loses if x_j is replaced by its
-mean, which goes into the consumer's bias (:mod:`onnxfold.passes.repair.repair_bias`). To compare layers, the scores of
-every consumer are standardised, z = (s - mean(s)) / std(s), and a channel has the mean z of its places. Channels are
-then dropped in the order of z, wherever they are. Here the same order is followed: what a channel's loss counts, per
-weight that goes with it, is exp(z).
-
-**Differences.** Channels may have several consumers; their scores are added up, z is averaged. Where equally many
-channels of several blocks must go, as query heads that share keys and values, these go together. A merge of
-exact duplicates would be free, but is not looked for: both methods drop channels.
-
-**Norm.** The channels with the largest rows stay. What consumes a channel is not looked at, and nothing is compensated:
-the columns of dropped channels vanish.
-
-References
-----------
-Sun et al., "A Simple and Effective Pruning Approach for Large Language Models", arXiv 2306.11695, equation 1;
-An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Models", arXiv 2312.11983, section 3, and
-its published implementation, which has Wanda-sp, too.
-Li et al., "Pruning Filters for Efficient ConvNets", arXiv 1608.08710, section 3: filters are ranked by their L1 norm.
-Where a residual stream couples filters, the paper ranks those of the projection shortcut alone, here the rows of all
-producers of the stream are concatenated.
+docs/mathematics.md, "Scores of channels", has the formulas.
+Sources: arXiv 2306.11695, arXiv 2312.11983, arXiv 1608.08710.
 """
 
 from collections.abc import Sequence

@@ -1,28 +1,7 @@
-r"""Channels of several networks: which stands for which by weights, and greedy merges by correlation (ZipIt!).
+"""Channels of several networks: which stands for which by weights, and greedy merges by correlation (ZipIt!).
 
-Networks beside each other have block-diagonal weights. Let W_A and W_B be the blocks of one weight, and P, Q
-permutations of the channels that it produces and consumes. Sought are the permutations of all groups that maximise the
-sum of
-
-    <W_A, P W_B Q^T>                                                                       (1)
-
-over all weights. For one group, with all others fixed, that is a linear assignment problem, which is solved exactly;
-groups are solved in turn until nothing changes (coordinate descent). The first round goes from the input to the output,
-and takes only weights into account whose other side is matched already. So the result does not hang on the order in
-which a network holds its channels.
-
-References
-----------
-Ainsworth et al., "Git Re-Basin: Merging Models modulo Permutation Symmetries", arXiv 2209.04836, section 3.2.
-
-ZipIt! merges the most correlated channels first, also two channels of one network. A merged channel is as like another
-one as the less like of its members, times alpha, so that channels which were merged already wait. Of every network only
-a part beta of what has to go may be merged within itself.
-
-References
-----------
-Stoica et al., "ZipIt! Merging Models from Different Tasks without Training", arXiv 2305.03053, sections 4.1 and 4.3;
-alpha and beta are the defaults of its code.
+docs/mathematics.md, "Channels of several networks", has the formulas.
+Sources: arXiv 2209.04836, arXiv 2305.03053.
 """
 
 from collections.abc import Sequence

@@ -20,6 +20,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.synthetic import affordable_samples
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.report.records import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
@@ -30,6 +31,8 @@ from onnxfold.statistics.samples import stride_for, unit_samples
 
 #: Samples that both networks are run on, and points of an error curve.
 _SAMPLES = 64
+#: Fewer where activations take more bytes than these: many positions of an image show a channel's variance, too.
+_BYTES, _FEWEST = 1 << 28, 8
 _POINTS = 16
 #: A histogram is taken over so many channels, and over so many samples of each, spread evenly.
 _CHANNELS = 1024
@@ -48,7 +51,8 @@ def diagnose(
     if inputs is None:
         return Diagnostics(not_run="this fold ran no network")
     size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
-    whole = inputs[: max(1, _SAMPLES // max(size, 1))]
+    samples = min(_SAMPLES, max(affordable_samples(original, _BYTES), _FEWEST))
+    whole = inputs[: max(1, samples // max(size, 1))]
     try:
         return _measure_activations(SideBySide(original, folded, plan, whole), groups, progress)
     except VerificationError as error:
