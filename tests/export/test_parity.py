@@ -160,3 +160,14 @@ def test_a_mean_of_many_values_is_taken_axis_by_axis(side: int, means: int, tmp_
     scale, bias = g.constant("scale", np.ones(2, np.float32)), g.constant("bias", np.zeros(2, np.float32))
     g.output(g.node("InstanceNormalization", ["x", scale, bias], (2, side, side)))
     assert export_model(g.build(), tmp_path / "net.tflite").operators["MEAN"] == means
+
+
+def test_positions_are_divided_in_32_bits(tmp_path: Path) -> None:
+    """An end-to-end detector divides the places of its best scores by the number of classes."""
+    x, y = helper.make_tensor_value_info("x", 1, [2, 40]), helper.make_tensor_value_info("y", 7, [2, 9])
+    order = helper.make_node("TopK", ["x", "k"], ["values", "places"])
+    share = helper.make_node("Div", ["places", "classes"], ["y"])
+    numbers = [numpy_helper.from_array(np.array(v), n) for n, v in (("k", [9]), ("classes", 4))]
+    graph = helper.make_graph([order, share], "net", [x], [y], numbers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert export_model(model, tmp_path / "net.tflite").parity["max_abs_error"] == 0.0

@@ -207,7 +207,7 @@ def test_a_length_that_leaves_no_result_is_not_taken(tmp_path: Path) -> None:
     for info in (*model.graph.input, *model.graph.output):
         info.type.tensor_type.shape.dim[2].dim_param = f"length of {info.name}"
     report = export_model(model, tmp_path / "net.tflite")
-    assert any("fixed to x:?,1,1024: --input-shapes" in note for note in report.notes)
+    assert any("fixed to x:?,1,256: --input-shapes" in note for note in report.notes)
 
 
 def test_a_batch_that_is_computed_with_becomes_1(tmp_path: Path) -> None:

@@ -130,9 +130,9 @@ _BINARY: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def _operands(op: Op, types: tuple[str, ...]) -> list[Value]:
-    """Return all inputs in the first type, their own or a wider one, that the kernels have."""
+    """Return all inputs in the first type, their own or a wider one, that the kernels have; positions in 32 bits."""
     own = op.element_type()
-    wide = own if own in types else WIDER.get(own, own)
+    wide = own if own in types else WIDER.get(own, "INT32" if own == "INT64" else own)
     if wide not in types:
         op.refuse(f"TFLite computes it in {', '.join(types)}, not in {own}")
     return [op.graph.cast(op.operand(i, op.planned_layout()), wide) for i in range(len(op.node.input))]

@@ -1,6 +1,7 @@
 """Operators that move elements: slices, gathers, repetitions, counts, choices, shapes, joints, splits and padding."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -107,6 +108,35 @@ def gather(op: Op) -> None:
         op.write(y, layouts.remaining_layout(layout, [onnx_axis]))
     else:
         op.write(y)
+
+
+@converter("GatherElements", layouts=layouts.LayoutRule())
+def gather_elements(op: Op) -> None:
+    """GATHER of computed places in the flattened tensor."""
+    c, x, result = op.graph, op.read(0), op.result()
+    if any(isinstance(size, layouts.Dynamic) for size in (*x.shape, *result)):
+        op.refuse("it takes positions of a tensor whose size is free: fix it with --input-shapes")
+    axis, strides = op.integer("axis", 0) % len(x.shape), [prod(x.shape[i + 1 :]) for i in range(len(x.shape))]
+    grid = np.indices(result)
+    others = sum(grid[i] * stride for i, stride in enumerate(strides) if i != axis)
+    index = c.binary("FLOOR_MOD", c.cast(op.read(1), "INT32"), int(x.shape[axis]))
+    places = c.add(c.mul(index, strides[axis]), c.constant(np.asarray(others + 0 * grid[axis], np.int32)))
+    op.write(c.op("GATHER", [c.reshape(x, (prod(x.shape),)), places], result, axis=0))
+
+
+@converter("GatherND", layouts=layouts.LayoutRule())
+def gather_nd(op: Op) -> None:
+    """GATHER_ND; batch dimensions are constant positions in front of the others."""
+    c, x, index, batch = op.graph, op.read(0), op.graph.cast(op.read(1), "INT32"), op.integer("batch_dims", 0)
+    sizes = x.shape[: batch + index.shape[-1]]
+    if any(isinstance(size, layouts.Dynamic) for size in sizes):
+        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    if batch:
+        places = np.moveaxis(np.indices(index.shape[:-1], np.int32)[:batch], 0, -1)
+        shape = (*index.shape[:-1], len(sizes))
+        index = c.op("CONCATENATION", [c.constant(places), index], shape, axis=len(shape) - 1)
+    index = c.binary("FLOOR_MOD", index, c.constant(np.array(sizes, np.int32)))
+    op.write(c.op("GATHER_ND", [x, index], op.result()))
 
 
 @converter("Expand", layouts=layouts.Follow())

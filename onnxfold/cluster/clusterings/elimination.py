@@ -134,7 +134,7 @@ class _State:
         return chosen
 
     def drops(self, places: Labels) -> Matrix:
-        """Return (1) of every drop."""
+        """Return the cost, (1) in docs/mathematics.md, of every drop."""
         total = np.zeros(len(places))
         for gram, precision in zip(self.grams, self.precisions, strict=True):
             total += gram.diagonal()[places] / precision.diagonal()[places]

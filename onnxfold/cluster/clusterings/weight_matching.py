@@ -110,7 +110,7 @@ class _Matching:
         return np.asarray(self.view.weight(member.axis.tensor), np.float64)
 
     def _products(self, g: int) -> Matrix:
-        """Return (1) for every pair of channels, shape (n, n): columns of other groups moved to their partners."""
+        """Return the sum in docs/mathematics.md for all pairs, shape (n, n)."""
         total = np.zeros((self.groups[g].size,) * 2)
         for member in self.groups[g].members:
             if member.role not in _COMPARED:
