@@ -276,7 +276,9 @@ def _quantise_file(
         text = "int8 needs ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
         raise ExportError(text) from None
     rules = recipe.static_wi8_ai8()
-    exceptions = [{**rules[0], "regex": f"^{re.escape(s)}$", "algorithm_key": "no_quantize"} for s in in_float]
+    # In one rule: the quantiser asks every rule of every operator.
+    names = f"^(?:{'|'.join(map(re.escape, in_float))})$"
+    exceptions = [{**rules[0], "regex": names, "algorithm_key": "no_quantize"}] if in_float else []
     ports = [
         {**rules[0], "operation": side, **({"algorithm_key": "no_quantize"} if side in float_sides else {})}
         for side in ("INPUT", "OUTPUT")
