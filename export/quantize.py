@@ -385,6 +385,7 @@ def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
     )  # fmt: skip
     signature = interpreter._get_full_signature_list()[SIGNATURE]  # a runner would hide what is inside
+    places: dict[int, str] = {}  # of float tensors that are computed or given
     for feeds in batches:
         for name, index in signature["inputs"].items():
             interpreter.resize_tensor_input(index, feeds[name].shape)
@@ -392,10 +393,12 @@ def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
         for name, index in signature["inputs"].items():
             interpreter.set_tensor(index, feeds[name])
         interpreter.invoke()
-        operators = interpreter._get_ops_details()
-        computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
-        for detail in interpreter.get_tensor_details():
-            if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
-                values = interpreter.get_tensor(detail["index"]).reshape(-1)
-                usual = values.min() > -_LOWEST and values.max() < _LOWEST
-                yield detail["name"], values if usual else values[np.abs(values) < _LOWEST]
+        if not places:
+            operators = interpreter._get_ops_details()
+            computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
+            details = [d for d in interpreter.get_tensor_details() if d["index"] in computed]
+            places = {d["index"]: d["name"] for d in details if d["dtype"] is np.float32 and all(d["shape"])}
+        for index, name in places.items():
+            values = interpreter.get_tensor(index).reshape(-1)
+            usual = values.min() > -_LOWEST and values.max() < _LOWEST
+            yield name, values if usual else values[np.abs(values) < _LOWEST]
