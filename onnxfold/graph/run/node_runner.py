@@ -101,6 +101,9 @@ class NodeRunner:
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
         """Return the node's outputs by name."""
         arrays = {n: feeds[n] for n in self.inputs} | self._fed
+        name = self._node.name or node_key(self._node)
+        if any(isinstance(values, list) for values in arrays.values()):
+            raise VerificationError(f"node '{name}' reads a sequence of tensors, which no run node by node hands on")
         if self._shares:
             arrays = {n: arrays[n] for n in self._node.input if n}
         try:
@@ -115,7 +118,6 @@ class NodeRunner:
         except VerificationError:
             raise
         except Exception as error:
-            name = self._node.name or node_key(self._node)
             raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
         return dict(zip(self._outputs, values, strict=True))
 
