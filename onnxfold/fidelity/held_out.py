@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from math import prod
 from os import PathLike
 from typing import Any, Protocol
 
@@ -36,6 +37,8 @@ SAMPLES = 256
 #: 224 x 224 stays below it; larger networks get fewer samples, and a wider interval.
 _COST = 1.3e12
 _FEWEST = 32
+#: Multiply-accumulates for each number of an input where they cannot be counted: as of a ResNet18 at 224 x 224.
+_PER_NUMBER = 1e4
 #: Tokens, of which as many are needed.
 _TOKENS = 4_096
 #: Added to a user's seed, which is a small number; fits draw theirs from that number upwards.
@@ -118,8 +121,9 @@ def held_out_inputs(
         )  # fmt: skip
         return HeldOut.of(source.batches(text.ids), text.kind)
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
-    cost = sum(graph_cost or max(costs) for graph_cost in costs)
-    samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
+    numbers = sum(prod(d or 1 for d in (view.shape(name) or ())[1:]) for name in view.input_names)
+    cost = sum(graph_cost or max(costs) or _PER_NUMBER * max(numbers, 1) for graph_cost in costs)
+    samples = min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fitting = synthetic.affordable_samples(view, min(synthetic.BATCH_BYTES, memory.limit() // 2))
     batch = batch_of(view) or min(synthetic.BATCH, max(fitting, 1))
 

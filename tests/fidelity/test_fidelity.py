@@ -25,6 +25,7 @@ from onnxfold.html_report import render_html
 from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.machine import memory
 from testing import models
+from testing.graph_builder import GraphBuilder
 from testing.inputs import model_inputs
 from testing.language_models import grouped_query_decoder
 from testing.quick import quick_fold
@@ -301,3 +302,13 @@ def test_strict_shape_inference_alone_refuses_no_fold(monkeypatch: pytest.Monkey
     monkeypatch.setattr(onnx.checker, "check_model", lambda checked, full_check: strict(checked, full_check=True))
     with pytest.raises(VerificationError, match="rejects the folded model"):
         quick_fold(model, 0.3)
+
+
+@pytest.mark.parametrize(("side", "samples"), [(8, 256), (1024, 32)])
+def test_large_images_are_few_where_no_cost_is_known(side: int, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 images of 1,024 x 1,280 took two minutes in a network whose multiply-accumulates cannot be counted."""
+    g = GraphBuilder("net", 0, (3, side, side))
+    g.output(g.relu("x"))
+    monkeypatch.setattr(held_out.synthetic, "sample_cost", lambda view: 0.0)
+    monkeypatch.setattr(held_out.synthetic, "synthetic_inputs", lambda *_, **__: [{}])
+    assert sum(count for count, _ in held_out_inputs(load(g.build()), seed=0).batches) == pytest.approx(samples, rel=0.3)
