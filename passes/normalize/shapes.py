@@ -71,7 +71,8 @@ def _symbols(view: GraphView) -> dict[str, bool]:
     for name in view.input_names:
         for axis, (size, symbol) in enumerate(_dims(view, name)):
             if size is None:
-                of_image = axis > 1 and len(view.shape(name) or ()) > 3 and "past" not in symbol
+                # With channels last, the height is the second axis: pooled often, small ones are 1 at all sizes.
+                of_image = axis > 0 and len(view.shape(name) or ()) > 3 and "past" not in symbol
                 symbols[symbol] = symbols.get(symbol, False) or of_image
     return symbols
 

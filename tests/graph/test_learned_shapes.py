@@ -173,3 +173,24 @@ def test_an_export_knows_them_too() -> None:
     view = _view(_products(12), "float[n, 4, 6] x", opset=12)
     PREPARE(view)
     assert "Shape" not in {node.op_type for node in view.nodes}
+
+
+def test_sides_of_images_with_channels_last_are_no_ones() -> None:
+    """Small heights were 1 behind four poolings at all three sizes, and a Reshape got that number: no fold ran."""
+    pools = "\n".join(
+        f'p{i + 1} = MaxPool <kernel_shape = [2, 2], strides = [2, 2], auto_pad = "SAME_UPPER"> (p{i})'
+        for i in range(5)
+    )
+    view = _view(
+        f"""
+        p0 = Transpose <perm = [0, 3, 1, 2]> (x)
+        {pools}
+        size = Shape (p5)
+        ones = ConstantOfShape <value = float[1] {{1}}> (size)
+        shifted = Add (p5, ones)
+        y = Relu (shifted)
+        """,
+        "float[n, h, w, 3] x",
+    )
+    LearnShapes()(view)
+    assert view.shape("y") in ((None, 3, None, None), None)
