@@ -55,7 +55,7 @@ _LEAST_AGREEMENT = 0.7
 _LEAST_VARIETY = {"dead-leaves": 0.2, "deep-inversion": 0.2, "data": 0.8}
 _TELLS = "labels (--data, --max-drop) or 200 unlabeled images (--calibration) would tell"
 #: The share of one class from which on generated inputs tell nothing of others.
-_ONE_CLASS = 0.99
+ONE_CLASS = 0.99
 #: Held-out samples below which an interval says nothing.
 _FEWEST = 12
 
@@ -120,7 +120,7 @@ def doubt_of(signs: Signs) -> str:
 
 def _one_class(share: float | None) -> str:
     """Return the doubt that one class in nearly all answers casts on generated inputs."""
-    one = share is not None and share >= _ONE_CLASS
+    one = share is not None and share >= ONE_CLASS
     return f"the original names one class in {share:.0%} of its answers on generated inputs" if one else ""
 
 

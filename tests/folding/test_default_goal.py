@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
 from onnxfold.errors import ConfigError
 from testing.graph_builder import GraphBuilder
@@ -50,6 +50,20 @@ def test_a_model_that_bears_nothing_keeps_all_and_says_why() -> None:
     np.testing.assert_allclose(run(result.model, x)[0], run(model, x)[0], rtol=1e-4, atol=1e-5)
     note = next(note for note in result.report.notes if note.startswith("nothing that changes answers was removed"))
     assert "surely keeps 95% of the answers" in note
+
+
+def test_answers_of_one_class_are_judged_by_their_scores() -> None:
+    """Any fold keeps them: half of a network went whose scores were halved."""
+    model = classifier(copies=1)
+    columns = next(tensor for tensor in model.graph.initializer if tensor.name == "columns")
+    values = numpy_helper.to_array(columns).copy()
+    values[:, 0] = np.abs(values).max() * 4  # a sum of what a Relu gives: the first class always
+    columns.CopyFrom(numpy_helper.from_array(values, "columns"))
+    report = quick_fold(model, method="fold-ar").report
+    assert report.fidelity is not None
+    assert report.fidelity.outputs[0].most_frequent == 1.0
+    assert report.fidelity.outputs[0].relative_error < 0.1
+    assert any("all of one class" in note for note in report.notes) or report.sparsity == 0
 
 
 def test_a_relative_error_is_stated_without_a_confidence() -> None:
