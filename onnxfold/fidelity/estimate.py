@@ -56,6 +56,8 @@ _LEAST_VARIETY = {"dead-leaves": 0.2, "deep-inversion": 0.2, "data": 0.8}
 _TELLS = "labels (--data, --max-drop) or 200 unlabeled images (--calibration) would tell"
 #: The share of one class from which on generated inputs tell nothing of others.
 ONE_CLASS = 0.99
+#: The relative error of outputs that are the same up to rounding.
+_EXACT = 1e-6
 #: Held-out samples below which an interval says nothing.
 _FEWEST = 12
 
@@ -200,7 +202,8 @@ def verdict_on(
     samples = f"{measured.samples} samples of {measured.inputs}"
     speaks = next(o for o in measured.outputs if o.output == output)
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
-    doubt = doubt or (_one_class(speaks.most_frequent) if measured.is_generated else "")
+    if measured.is_generated and speaks.relative_error > _EXACT:
+        doubt = doubt or _one_class(speaks.most_frequent)
     if doubt and state == KEPT:
         return Verdict(NOT_KNOWN, output, f"it keeps {kept} on {samples}, but {doubt}", samples, measured.is_generated)
     is_estimated = estimate is not None and estimate.output == output
