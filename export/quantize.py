@@ -96,8 +96,8 @@ def quantize_int8(converted: Converted, path: Path, batches: Batches, held: Held
     if not beside:
         return []
     all_int8 = min(attempt.noise for attempt in search.tries if not attempt.in_float)
-    snr_db = -10 * float(np.log10(max(all_int8, 1e-30)))
-    lost = f"the signal-to-noise ratio is {snr_db:.1f} dB" if all_int8 < DESTROYED else "it gives no numbers"
+    ratio = f"the signal-to-noise ratio is {-10 * float(np.log10(max(all_int8, 1e-30))):.1f} dB"
+    lost = ratio if all_int8 < DESTROYED else "it gives no numbers"
     return [
         f"{len(beside)} of {len(converted.graph.operators)} operators stay in float32, and int8 does "
         f"{search.int8_macs(beside):.0%} of the multiply-accumulates: with all of them in int8, {lost}"
@@ -108,10 +108,8 @@ def ranges_of(converted: Converted, path: Path, batches: Batches) -> tuple[Range
     """Return ranges of the tensors of a float32 file that hold all values, and some without the farthest."""
     names = tensor_names(converted.graph)
     feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
-    whole, near = (
-        relevant_ranges(converted.graph, {key: sides[name] for key, name in names.items() if name in sides})
-        for sides in observed_ranges(path, feeds)
-    )
+    kept = ({k: sides[n] for k, n in names.items() if n in sides} for sides in observed_ranges(path, feeds))
+    whole, near = (relevant_ranges(converted.graph, sides) for sides in kept)
     return whole, near
 
 
@@ -276,8 +274,7 @@ def _quantise_file(
         text = "int8 needs ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
         raise ExportError(text) from None
     rules = recipe.static_wi8_ai8()
-    # In one rule: the quantiser asks every rule of every operator.
-    names = f"^(?:{'|'.join(map(re.escape, in_float))})$"
+    names = f"^(?:{'|'.join(map(re.escape, in_float))})$"  # in one rule: every operator is asked every rule
     exceptions = [{**rules[0], "regex": names, "algorithm_key": "no_quantize"}] if in_float else []
     ports = [
         {**rules[0], "operation": side, **({"algorithm_key": "no_quantize"} if side in float_sides else {})}
@@ -330,8 +327,7 @@ def observed_ranges(path: Path, batches: Batches) -> tuple[dict[str, Sides], dic
         few = values if values.size <= count else values[generator.integers(0, values.size, count)]
         drawn.setdefault(name, []).append(few)
     silent = next((name for name, (low, high) in whole.items() if low > high), None)
-    if silent is not None:
-        # Of such a range the interpreter ends the process.
+    if silent is not None:  # of such a range the interpreter ends the process
         raise ExportError(
             f"int8 takes ranges from samples, and on these no value of '{silent}' is finite: give samples that the "
             "network is meant for, with --calibration"
@@ -384,8 +380,7 @@ def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
         model_path=str(path), num_threads=1, experimental_preserve_all_tensors=True,
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
     )  # fmt: skip
-    signature = interpreter._get_full_signature_list()[SIGNATURE]  # a runner would hide what is inside
-    places: dict[int, str] = {}  # of float tensors that are computed or given
+    signature, places = interpreter._get_full_signature_list()[SIGNATURE], dict[int, str]()  # a runner hides the inside
     for feeds in batches:
         for name, index in signature["inputs"].items():
             interpreter.resize_tensor_input(index, feeds[name].shape)
@@ -396,8 +391,8 @@ def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
         if not places:
             operators = interpreter._get_ops_details()
             computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
-            details = [d for d in interpreter.get_tensor_details() if d["index"] in computed]
-            places = {d["index"]: d["name"] for d in details if d["dtype"] is np.float32 and all(d["shape"])}
+            details = (d for d in interpreter.get_tensor_details() if d["dtype"] is np.float32 and all(d["shape"]))
+            places = {d["index"]: d["name"] for d in details if d["index"] in computed}
         for index, name in places.items():
             values = interpreter.get_tensor(index).reshape(-1)
             usual = values.min() > -_LOWEST and values.max() < _LOWEST
