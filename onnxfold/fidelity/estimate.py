@@ -55,7 +55,7 @@ _LEAST_AGREEMENT = 0.7
 _LEAST_VARIETY = {"dead-leaves": 0.2, "deep-inversion": 0.2, "data": 0.8}
 _TELLS = "labels (--data, --max-drop) or 200 unlabeled images (--calibration) would tell"
 #: The share of one class from which on generated inputs tell nothing of others.
-ONE_CLASS = 0.99
+_ONE_CLASS = 0.99
 #: The relative error of outputs that are the same up to rounding.
 _EXACT = 1e-6
 #: Held-out samples below which an interval says nothing.
@@ -122,8 +122,14 @@ def doubt_of(signs: Signs) -> str:
 
 def _one_class(share: float | None) -> str:
     """Return the doubt that one class in nearly all answers casts on generated inputs."""
-    one = share is not None and share >= ONE_CLASS
-    return f"the original names one class in {share:.0%} of its answers on generated inputs" if one else ""
+    if not names_one_class(share):
+        return ""
+    return f"the original names one class in {share:.0%} of its answers on generated inputs"
+
+
+def names_one_class(share: float | None) -> bool:
+    """Whether the most frequent class has such a share of the answers that any fold keeps them."""
+    return share is not None and share >= _ONE_CLASS
 
 
 def estimate(output: str, signs: Signs) -> AgreementEstimate:
@@ -198,20 +204,21 @@ def verdict_on(
     states = [] if measured is None else [v for o in measured.outputs if (v := _output_state(o, estimate)) is not None]
     if measured is None or not states:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
-    state, output, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
+    state, speaks, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     samples = f"{measured.samples} samples of {measured.inputs}"
-    speaks = next(o for o in measured.outputs if o.output == output)
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
     if measured.is_generated and speaks.relative_error > _EXACT:
         doubt = doubt or _one_class(speaks.most_frequent)
     if doubt and state == KEPT:
-        return Verdict(NOT_KNOWN, output, f"it keeps {kept} on {samples}, but {doubt}", samples, measured.is_generated)
-    is_estimated = estimate is not None and estimate.output == output
-    return Verdict(state, output, kept, samples, measured.is_generated and not is_estimated)
+        return Verdict(
+            NOT_KNOWN, speaks.output, f"it keeps {kept} on {samples}, but {doubt}", samples, measured.is_generated
+        )
+    is_estimated = estimate is not None and estimate.output == speaks.output
+    return Verdict(state, speaks.output, kept, samples, measured.is_generated and not is_estimated)
 
 
-def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str, float] | None:
-    """Return the state of an output, its name, what is kept of it, and how far that is above the limit of its measure.
+def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, Fidelity, str, float] | None:
+    """Return the state of an output, itself, what is kept of it, and how far that is above the limit of its measure.
 
     None where nothing could be compared.
     """
@@ -225,5 +232,5 @@ def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tup
         if estimate is not None and measured.kind == AnswerKind.CLASSES and estimate.output == measured.output:
             state = limits.state(estimate.agreement)
             what += f", on data about {estimate.agreement:.0%}"
-        return state, measured.output, what, (value - limits.kept) / (limits.kept - limits.destroyed)
+        return state, measured, what, (value - limits.kept) / (limits.kept - limits.destroyed)
     return None

@@ -118,9 +118,9 @@ def gather_elements(op: Op) -> None:
         op.refuse("it takes positions of a tensor whose size is free: fix it with --input-shapes")
     axis, strides = op.integer("axis", 0) % len(x.shape), [prod(x.shape[i + 1 :]) for i in range(len(x.shape))]
     grid = np.indices(result)
-    others = sum(grid[i] * stride for i, stride in enumerate(strides) if i != axis)
+    grid[axis] = 0  # the index says it
     index = c.binary("FLOOR_MOD", c.cast(op.read(1), "INT32"), int(x.shape[axis]))
-    places = c.add(c.mul(index, strides[axis]), c.constant(np.asarray(others + 0 * grid[axis], np.int32)))
+    places = c.add(c.mul(index, strides[axis]), c.constant(np.tensordot(strides, grid, axes=1).astype(np.int32)))
     op.write(c.op("GATHER", [c.reshape(x, (prod(x.shape),)), places], result, axis=0))
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from onnxfold.config.values import MOST_REMOVED
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
-from onnxfold.fidelity.estimate import ONE_CLASS, estimate_agreement, share_interval
+from onnxfold.fidelity.estimate import estimate_agreement, names_one_class, share_interval
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity, label_flips
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.graph.files.save import to_model
@@ -120,7 +120,7 @@ class SurelyKeepsFidelity(KeepsFidelity):
             summary = f"estimated agreement on data {estimate.agreement:.1%}"
         elif worst is not None and worst.top1_samples:
             low = share_interval(low, worst.top1_samples)[1][0]
-            if self.fit != DATA and (worst.most_frequent or 0.0) >= ONE_CLASS:  # any fold keeps these answers
+            if self.fit != DATA and names_one_class(worst.most_frequent):  # any fold keeps these answers
                 low, summary = min(low, 1.0 - worst.relative_error), f"{summary}, all of one class; of their scores"
         else:  # a relative error has no interval
             return low, summary

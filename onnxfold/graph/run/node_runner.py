@@ -94,6 +94,7 @@ class NodeRunner:
         self._constants = [n for n in constants if n not in self._fed]
         self._loop = open_loop(view, [node])
         self._outputs = [o for o in node.output if o]
+        self._name = node.name or node_key(node)
         # What has a seed draws numbers of its own; bodies hold names of tensors.
         has_state = attribute(node, "seed") is not None or next(subgraphs(node), None) is not None
         self._shares = not (self._constants or has_state)
@@ -101,9 +102,10 @@ class NodeRunner:
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
         """Return the node's outputs by name."""
         arrays = {n: feeds[n] for n in self.inputs} | self._fed
-        name = self._node.name or node_key(self._node)
         if any(isinstance(values, list) for values in arrays.values()):
-            raise VerificationError(f"node '{name}' reads a sequence of tensors, which no run node by node hands on")
+            raise VerificationError(
+                f"node '{self._name}' reads a sequence of tensors, which no run node by node hands on"
+            )
         if self._shares:
             arrays = {n: arrays[n] for n in self._node.input if n}
         try:
@@ -118,7 +120,9 @@ class NodeRunner:
         except VerificationError:
             raise
         except Exception as error:
-            raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
+            raise VerificationError(
+                f"onnxruntime cannot run node '{self._name}' on its own: {str(error)[:200]}"
+            ) from None
         return dict(zip(self._outputs, values, strict=True))
 
     def _is_packed(self) -> bool:
