@@ -93,6 +93,18 @@ class TorchGraph:
                     constant.update(node.output)
 
 
+def fast_layout(x: Tensor) -> Tensor:
+    """Return images with their channels last in memory: convolutions are twice as fast in this layout.
+
+    A single channel lies in both layouts; only the strides say which one the first convolution is to write.
+    """
+    if x.ndim != 4:
+        return x
+    if x.shape[1] == 1:
+        return x.reshape(len(x), *x.shape[2:], 1).permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Operation:
     """Return the function that computes a node."""
     context = TorchNode(view, node, dtype)

@@ -4,7 +4,7 @@ from itertools import islice
 
 import numpy as np
 
-from onnxfold.folding.after.refine import draw_samples, split_steps
+from onnxfold.folding.after.refine_samples import draw_samples, split_steps
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import DATA, INVERTED

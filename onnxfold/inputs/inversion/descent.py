@@ -23,7 +23,7 @@ from onnxfold.inputs.inversion.deep_inversion import (
     normalizations,
     optimised_inputs,
 )
-from onnxfold.torch_graph.executor import TorchGraph
+from onnxfold.torch_graph.executor import TorchGraph, fast_layout
 from onnxfold.torch_graph.registry import Operation
 
 
@@ -243,7 +243,7 @@ class Descent:
     @torch.no_grad()
     def measure(self, feeds: Mapping[str, Tensor], labels: Tensor) -> LossTerms:
         """Return the terms for a batch as it is."""
-        terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in self._objective.names}}, labels)
+        terms = self._objective.terms({**feeds, **{n: fast_layout(feeds[n]) for n in self._objective.names}}, labels)
         return {name: float(term) for name, term in terms.items()}
 
     def _augment(self, x: Tensor) -> Tensor:
@@ -255,19 +255,7 @@ class Descent:
             x = x.roll(shifts, axes)
         if len(axes) > 1 and self._random.random() < 0.5:
             x = x.flip(axes[-1])
-        return _fast_layout(x)
-
-
-def _fast_layout(x: Tensor) -> Tensor:
-    """Return images with their channels last in memory: convolutions are twice as fast in this layout.
-
-    A single channel lies in both layouts; only the strides say which one the first convolution is to write.
-    """
-    if x.ndim != 4:
-        return x
-    if x.shape[1] == 1:
-        return x.reshape(len(x), *x.shape[2:], 1).permute(0, 3, 1, 2)
-    return x.contiguous(memory_format=torch.channels_last)
+        return fast_layout(x)
 
 
 def total_variation(x: Tensor) -> Tensor:

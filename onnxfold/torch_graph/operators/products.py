@@ -1,5 +1,7 @@
 """Products of matrices, and convolutions over any number of spatial axes."""
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
@@ -57,7 +59,11 @@ def convolution(node: TorchNode) -> Operation:
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             # A weight in the memory format of the images: otherwise torch converts the images at every layer.
             weight = weight.contiguous(memory_format=torch.channels_last)
-        return _CONVOLVE[rank](x, weight, bias, windows.strides, padding, windows.dilations, groups)
+        full = groups > 1 and torch.is_autocast_enabled("cpu")  # in bfloat16 their gradients take five times as long
+        with torch.autocast("cpu", enabled=False) if full else nullcontext():
+            if full:
+                x, weight, bias = x.float(), weight.float(), None if bias is None else bias.float()
+            return _CONVOLVE[rank](x, weight, bias, windows.strides, padding, windows.dilations, groups)
 
     return run
 
