@@ -22,9 +22,8 @@ class OrthogonalSteps:
     between directions; a step that is orthogonalised moves all of them alike (Muon: Jordan et al., 2024).
     """
 
-    def __init__(self, weights: Sequence[Tensor], *, half: bool = False) -> None:
-        """`half` multiplies matrices in bfloat16, which moves singular values less than the polynomial does."""
-        self._weights, self._type = weights, torch.bfloat16 if half else torch.float32
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self._weights = weights
         self._sizes = [max(float(w.detach().square().mean().sqrt()), _TINY) for w in weights]
         self._means = [torch.zeros_like(w) for w in weights]
         # Matrices mix several channels into several, few enough to be multiplied with each other.
@@ -46,7 +45,7 @@ class OrthogonalSteps:
         mean, square = self._means[i], self._squares[i]
         if square is None:
             mean.mul_(_MOMENTUM).add_(gradient)
-            moved: Tensor = orthogonalise((gradient + _MOMENTUM * mean).flatten(1), self._type).reshape(gradient.shape)
+            moved: Tensor = orthogonalise((gradient + _MOMENTUM * mean).flatten(1)).reshape(gradient.shape)
             moved /= moved.square().mean().sqrt().clamp_min(_TINY)
             return moved
         mean.lerp_(gradient, 1.0 - _KEPT_MEAN)
@@ -55,15 +54,15 @@ class OrthogonalSteps:
         return mean / (1.0 - _KEPT_MEAN**self._done) / root
 
 
-def orthogonalise(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def orthogonalise(matrix: Tensor) -> Tensor:
     """Return a matrix of shape (m, n) with the same singular vectors and singular values close to 1."""
     tall = matrix.shape[0] > matrix.shape[1]
     wide = matrix.T if tall else matrix
-    x: Tensor = (wide / wide.norm().clamp_min(_TINY)).to(dtype)
+    x: Tensor = wide / wide.norm().clamp_min(_TINY)
     for _ in range(_ITERATIONS):
         gram = x @ x.T
         x = _A * x + (_B * gram + _C * gram @ gram) @ x
-    return (x.T if tall else x).to(matrix.dtype)
+    return x.T if tall else x
 
 
 def half_cosine(done: int, steps: int) -> float:

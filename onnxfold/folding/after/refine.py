@@ -20,7 +20,7 @@ from onnxfold.config import NO_REFINEMENT, FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
 from onnxfold.folding.after.refine_samples import draw_samples, judge_samples
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
-from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Session, sample_count
 from onnxfold.graph.shapes.footprint import tensor_bytes
 from onnxfold.graph.tensors import Array, is_float
@@ -30,7 +30,6 @@ from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.machine import memory
-from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.progress import Progress
 from onnxfold.report import RefinementRecord
 from onnxfold.torch_graph.availability import find_device, load_torch, require_torch
@@ -38,6 +37,8 @@ from onnxfold.torch_graph.norms import norm_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from onnxfold.torch_graph.executor import TorchGraph
 
 #: What the progress callback is told.
 STAGE = "refine"
@@ -172,8 +173,7 @@ class _Training:
         self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._outputs))]
         self._judged = [(batch, self._tensors(answers)) for batch, answers in zip(judged, wanted, strict=True)]
         self._no_grad = torch.no_grad
-        self._half = not inputs.are_tokens and self._graph.device.type == "cpu" and multiplies_bfloat16()
-        self._half = self._half and self._has_half_gradients()
+        self._dense = None if inputs.are_tokens else _in_torch(original, self._graph.device.type)
 
     @property
     def size(self) -> int:
@@ -189,10 +189,10 @@ class _Training:
         try:
             progress(STAGE, 0, steps)
             rate = self._find_rate(before)
-            descent = OrthogonalSteps(list(self._weights.values()), half=self._half)
+            descent = OrthogonalSteps(list(self._weights.values()))
             while done < steps:
                 progress(STAGE, done, steps)
-                self._add_gradients(*self._shown())
+                self._loss(*self._shown()).backward()  # type: ignore[no-untyped-call]
                 descent.step(rate * half_cosine(done, steps))
                 if self._is_generated:
                     self._stay_near()
@@ -229,9 +229,9 @@ class _Training:
 
         shown = [self._shown() for _ in range(_TRIAL)]
         for rate in RATES:
-            descent = OrthogonalSteps(list(self._weights.values()), half=self._half)
+            descent = OrthogonalSteps(list(self._weights.values()))
             for batch in shown:
-                self._add_gradients(*batch)
+                self._loss(*batch).backward()  # type: ignore[no-untyped-call]
                 descent.step(rate)
             loss = self.judge()
             with self._no_grad():
@@ -243,34 +243,21 @@ class _Training:
 
     def _shown(self) -> "tuple[dict[str, Array], list[Tensor]]":
         batch = next(self._draws)
-        return batch, self._tensors(self._teacher.run(batch))
-
-    def _add_gradients(self, batch: dict[str, Array], wanted: "Sequence[Tensor]") -> None:
-        """Differentiate the loss of a batch, with products in bfloat16 where the processor has them: twice as fast."""
-        import torch
-
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
-            loss = self._loss(batch, wanted)
-        loss.backward()  # type: ignore[no-untyped-call]
-
-    def _has_half_gradients(self) -> bool:
-        """Whether all operators take bfloat16 beside float32, tried on held-out samples."""
-        try:
-            self._add_gradients(*self._judged[0])
-        except (UnsupportedModelError, RuntimeError):
-            return False
-        finally:
-            for weight in self._weights.values():
-                weight.grad = None
-        return True
+        if self._dense is None:
+            return batch, self._tensors(self._teacher.run(batch))
+        with self._no_grad():
+            answers = self._dense.run(self._feeds(batch), self._outputs)
+        return batch, [answers[name] for name in self._outputs]
 
     def _loss(self, batch: dict[str, Array], wanted: "Sequence[Tensor]") -> "Tensor":
-        from onnxfold.torch_graph.executor import fast_layout
-
-        feeds = {name: fast_layout(self._graph.tensor(values)) for name, values in batch.items()}
-        outputs = self._graph.run(feeds | self._weights, self._outputs)
+        outputs = self._graph.run(self._feeds(batch) | self._weights, self._outputs)
         pairs = zip(self._outputs, wanted, self._scales, strict=True)
         return sum(self._difference(outputs[name], values, scale) for name, values, scale in pairs)  # type: ignore[return-value]
+
+    def _feeds(self, batch: dict[str, Array]) -> "dict[str, Tensor]":
+        from onnxfold.torch_graph.executor import fast_layout
+
+        return {name: fast_layout(self._graph.tensor(values)) for name, values in batch.items()}
 
     def _difference(self, outputs: "Tensor", wanted: "Tensor", scale: float) -> "Tensor":
         if not self._are_scores:
@@ -291,6 +278,14 @@ class _Training:
             return best
         self._best = self._copy()
         return loss
+
+
+def _in_torch(original: ModelLike, device: str) -> "TorchGraph | None":
+    """Return the original in torch, which is faster there than in onnxruntime; None if it has other operators."""
+    from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
+
+    view = load(original)
+    return None if unsupported_ops(view) else TorchGraph(view, device=device)
 
 
 def _scale(answers: Sequence[Array]) -> float:
