@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import onnxfold
 from onnxfold.cli import cli
@@ -31,6 +31,7 @@ from tests.hostile import conftest
 
 torch = pytest.importorskip("torch")
 from onnxfold.folding.after import refine  # noqa: E402
+from onnxfold.torch_graph.executor import unsupported_ops  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
@@ -81,6 +82,23 @@ def test_answers_come_closer_and_only_what_trains_changes(make: Callable[[], onn
 def test_the_same_request_gives_the_same_bytes() -> None:
     made = [onnxfold.fold(encoder(), **REFINED).model for _ in range(2)]
     assert made[0].SerializeToString() == made[1].SerializeToString()
+
+
+def test_an_original_that_torch_does_not_run_teaches_from_onnxruntime() -> None:
+    model = models.residual(0)
+    (answer,) = model.graph.output
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), "square"))
+    model.graph.node.extend(
+        [
+            helper.make_node("Det", ["square"], ["one"]),  # of constants, so that it is folded away
+            helper.make_node("Mul", [answer.name, "one"], ["scaled"]),
+        ]
+    )
+    answer.name = "scaled"
+    assert unsupported_ops(load(model))
+    record = _record(onnxfold.fold(model, **REFINED))
+    assert record.steps == 30
+    assert record.loss_after < record.loss_before
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -15,6 +15,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.inputs.inversion.descent import NormalizeAndMeasure
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
+from onnxfold.torch_graph.registry import TorchNode, find_builder
 from testing.models import ALL_MODELS, random_input, run
 from testing.rule_models.table import RULE_MODELS
 from testing.zoo.export import Form, export
@@ -171,3 +172,14 @@ def test_constant_nodes_are_computed_once() -> None:
     graph = TorchGraph(view)
     del graph.operations["minus_two"]
     assert graph.run({"x": torch.arange(3.0)}, ["y", "two"])["y"].tolist() == [0.0, -2.0, -4.0]
+
+
+def test_clip_passes_gradients_between_its_bounds_only() -> None:
+    clip = find_builder("", "Clip", 13)
+    assert clip is not None
+    x = torch.tensor([-1.0, 0.5, 3.0, 7.0], requires_grad=True)
+    case = helper.make_node("Clip", ["x", "low", "high"], ["y"])
+    cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case, torch.float32))
+    cut(x, torch.tensor(0.0), torch.tensor(6.0)).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]

@@ -1,7 +1,5 @@
 """Products of matrices, and convolutions over any number of spatial axes."""
 
-from contextlib import nullcontext
-
 import torch
 from torch import Tensor
 
@@ -59,11 +57,7 @@ def convolution(node: TorchNode) -> Operation:
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             # A weight in the memory format of the images: otherwise torch converts the images at every layer.
             weight = weight.contiguous(memory_format=torch.channels_last)
-        full = groups > 1 and torch.is_autocast_enabled("cpu")  # in bfloat16 their gradients take five times as long
-        with torch.autocast("cpu", enabled=False) if full else nullcontext():
-            if full:
-                x, weight, bias = x.float(), weight.float(), None if bias is None else bias.float()
-            return _CONVOLVE[rank](x, weight, bias, windows.strides, padding, windows.dilations, groups)
+        return _CONVOLVE[rank](x, weight, bias, windows.strides, padding, windows.dilations, groups)
 
     return run
 
