@@ -173,7 +173,22 @@ class _Training:
         self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._outputs))]
         self._judged = [(batch, self._tensors(answers)) for batch, answers in zip(judged, wanted, strict=True)]
         self._no_grad = torch.no_grad
-        self._dense = None if inputs.are_tokens else _in_torch(original, self._graph.device.type)
+        self._dense = None if inputs.are_tokens else self._in_torch(original)
+
+    def _in_torch(self, original: ModelLike) -> "TorchGraph | None":
+        """Return the original in torch, which is faster there than in onnxruntime; None if torch does not run it."""
+        from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
+
+        view = load(original)
+        if unsupported_ops(view):
+            return None
+        try:
+            graph = TorchGraph(view, device=self._graph.device.type)
+            with self._no_grad():
+                graph.run(self._feeds(self._judged[0][0]), self._outputs)
+        except UnsupportedModelError:
+            return None
+        return graph
 
     @property
     def size(self) -> int:
@@ -278,14 +293,6 @@ class _Training:
             return best
         self._best = self._copy()
         return loss
-
-
-def _in_torch(original: ModelLike, device: str) -> "TorchGraph | None":
-    """Return the original in torch, which is faster there than in onnxruntime; None if it has other operators."""
-    from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
-
-    view = load(original)
-    return None if unsupported_ops(view) else TorchGraph(view, device=device)
 
 
 def _scale(answers: Sequence[Array]) -> float:

@@ -1,8 +1,7 @@
 """Samples of a refinement, varied anew in every step.
 
-Images are flipped, shifted and mixed (mixup, arXiv 1710.09412), so that few of
-them show much: the original answers whatever they became. Generated images are mixed with others of another kind, since
-networks answer on real ones.
+Images are flipped, shifted and mixed (mixup, arXiv 1710.09412), so that few of them show much: the original answers
+whatever they became. Generated images are mixed with others of another kind, since networks answer on real ones.
 """
 
 from collections.abc import Iterator
