@@ -183,3 +183,12 @@ def test_clip_passes_gradients_between_its_bounds_only() -> None:
     cut(x, torch.tensor(0.0), torch.tensor(6.0)).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
+
+
+def test_clip_leaves_integers_integers() -> None:
+    clip = find_builder("", "Clip", 13)
+    assert clip is not None
+    case = helper.make_node("Clip", ["x", "low"], ["y"])
+    cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case, torch.float32))
+    large = 2**53 + 1
+    assert torch.equal(cut(torch.tensor([-3, large]), torch.tensor(0)), torch.tensor([0, large]))

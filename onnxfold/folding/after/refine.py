@@ -177,13 +177,10 @@ class _Training:
 
     def _in_torch(self, original: ModelLike) -> "TorchGraph | None":
         """Return the original in torch, which is faster there than in onnxruntime; None if torch does not run it."""
-        from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
+        from onnxfold.torch_graph.executor import TorchGraph
 
-        view = load(original)
-        if unsupported_ops(view):
-            return None
         try:
-            graph = TorchGraph(view, device=self._graph.device.type)
+            graph = TorchGraph(load(original), device=self._graph.device.type)
             with self._no_grad():
                 graph.run(self._feeds(self._judged[0][0]), self._outputs)
         except UnsupportedModelError:

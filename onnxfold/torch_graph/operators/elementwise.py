@@ -69,7 +69,7 @@ def clip_by_attributes(node: TorchNode) -> Operation:
 @operation("Clip", since=11)
 def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
     """Cut to an interval; the upper bound wins, as in numpy."""
-    if all(b is None or (b.numel() == 1 and not b.requires_grad) for b in (low, high)):
+    if x.is_floating_point() and all(b is None or (b.numel() == 1 and not b.requires_grad) for b in (low, high)):
         return _cut(x, *(default if b is None else float(b) for b, default in ((low, -math.inf), (high, math.inf))))
     x = x if low is None else torch.maximum(x, low)
     return x if high is None else torch.minimum(x, high)
@@ -77,7 +77,7 @@ def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Te
 
 def _cut(x: Tensor, low: float, high: float) -> Tensor:
     """Cut to an interval, with one pass over memory backward in place of clamp's seven."""
-    return torch.nn.functional.hardtanh(x, low, high) if x.is_floating_point() and low <= high else x.clamp(low, high)
+    return torch.nn.functional.hardtanh(x, low, high) if low <= high else x.clamp(low, high)
 
 
 @operation("QuantizeLinear")
