@@ -10,6 +10,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.folders import takes_folders
+from onnxfold.folding.inputs.compare_inputs import compare_inputs, may_go_astray
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
@@ -21,6 +22,7 @@ from onnxfold.inputs.given_inputs import checked_labels, input_infos, require_fi
 from onnxfold.inputs.given_samples import UserSources, given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.machine.memory import memory_limit
@@ -98,17 +100,17 @@ def choose_inputs(
     labelled = labelled_samples(view, config) if config.data is not None else None
     if labelled is not None and labelled.shown is not None:
         config = replace(config, calibration=labelled.shown)
+    kind = config.inputs if config.inputs != "auto" else method.inputs
+    sources = UserSources(config.calibration, config.pixel_scale, opened.source, config.tokenizer, method.adds_text)
+    request = InputRequest(config.samples, config.input_seconds, tuple(config.input_steps), config.seed)
     try:
-        inputs = model_inputs(
-            view,
-            config.inputs if config.inputs != "auto" else method.inputs,
-            UserSources(config.calibration, config.pixel_scale, opened.source, config.tokenizer, method.adds_text),
-            InputRequest(config.samples, config.input_seconds, tuple(config.input_steps), config.seed),
-            cache=cache,
-            progress=progress,
-        )
+        inputs = model_inputs(view, kind, sources, request, cache=cache, progress=progress)
         _require_memory(opened, inputs)
         _require_run(view, inputs)
+        # What a clock cut is made again by its steps alone.
+        if kind == "auto" and may_go_astray(inputs) and not (inputs.cut or request.steps):
+            leaves = model_inputs(view, LEAVES, sources, request, cache=cache, progress=progress)
+            inputs = compare_inputs(opened, [inputs, leaves], config.seed, cache, progress)
     except (VerificationError, MemoryError) as error:
         if config.calibration is not None or config.quantizes:
             raise

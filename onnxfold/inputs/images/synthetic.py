@@ -5,7 +5,9 @@ overlapping discs and boxes of random colour whose radii follow a power law, as 
 Noise", arXiv 2106.05963. Fewer and larger shapes work better for folding than many small ones. Occlusion and a power
 law of sizes give the spectrum of natural images, whose power falls like 1/f^2 ("Occlusion models for natural images",
 Lee, Mumford and Huang, 2001), if a pixel is the mean over its area, as it is in a camera: edges are ramps about a pixel
-wide. Large images have a texture in place of the shapes that are too small to be painted.
+wide. Large images have a texture in place of the shapes that are too small to be painted, and every shape one of a few
+grains, as surfaces do. Exposure and the colour of the light differ by image: what is common to all pixels of an image
+varies most in photographs.
 """
 
 from collections.abc import Sequence
@@ -44,6 +46,11 @@ _BLUR = (0.0, 1.5)
 #: Deviation of the texture per octave between the smallest shapes and pixels, and the radius in pixels below which
 #: shapes need none. Shapes as small as pixels would be as natural, but far too many.
 _TEXTURE, _FINE = 0.1, 2.0
+#: Grains of an image, the bounds of their frequencies per pixel, and the deviation of their colours.
+_GRAINS, _FREQUENCIES, _TINT = 4, (1 / 32, 1 / 4), 0.3
+#: Deviations of exposure: of the logarithm of the contrast, of the brightness and of a channel's own, in deviations.
+_CONTRAST, _BRIGHTNESS, _CAST = 0.5, 0.5, 0.2
+_TINY = 1e-6
 #: So many pixels are painted at a time: they stay in the cache.
 _TOGETHER = 1 << 15
 
@@ -69,9 +76,12 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
     grey = random.random((samples, 1 + _SHAPES, 1))
     colours = 0.7 * grey + 0.3 * random.random((samples, 1 + _SHAPES, channels))
     octaves = max(np.log2(low / _FINE), 0.0)
-    if octaves:  # the deviation of the texture is one more channel
-        rough = _TEXTURE * np.sqrt(octaves) * random.random(grey.shape)
-        colours = np.concatenate([colours, rough], axis=2)
+    if octaves:  # the deviations of the texture and of grains, of which a shape has one, are more channels
+        rough = _TEXTURE * np.sqrt(octaves) * random.random((samples, 1 + _SHAPES, 2))
+        has = random.integers(_GRAINS, size=grey.shape) == np.arange(_GRAINS)
+        colours = np.concatenate([colours, rough[..., :1], rough[..., 1:] * has], axis=2)
+        grains = _draw_grains(random, samples)
+        tints = 1 - _TINT + _TINT * random.standard_normal((samples, _GRAINS, channels), np.float32)
     colours = colours.astype(np.float32)
     # Sizes, centres, and by how much boxes are higher, and narrower, than they are large; in pixels.
     ranges = (0.0, height), (0.0, width), (0.5, 2.0)
@@ -87,14 +97,25 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
             below = painted[:, :, *window]
             share = _share(leaves[:, part, i], are_discs[part, i], blur[part], window)
             below += share[:, None] * (colours[part, 1 + i, :, None, None] - below)
+        images[part] = painted[:, :channels]
         if octaves:
-            painted = painted[:, :-1] + painted[:, -1:] * _texture(random, (len(painted), 1, height, width), low)
-        images[part] = painted
+            noise = random.standard_normal((len(painted), 1 + _GRAINS, height, width), np.float32)
+            painted[:, channels:] *= _surfaces(noise, low, grains[:, part])
+            images[part] += painted[:, channels : channels + 1]
+            images[part] += np.einsum("sgyx,sgc->scyx", painted[:, channels + 1 :], tints[part], optimize=True)
     images += _NOISE * random.standard_normal(images.shape, np.float32)
-    mean = images.mean(axis=(0, 2, 3), keepdims=True)
-    deviation = images.std(axis=(0, 2, 3), keepdims=True)
-    images -= mean
-    images /= np.maximum(deviation, 1e-6)
+    _standardise(images)
+    each = samples, 1, 1, 1
+    images *= np.exp(_CONTRAST * random.standard_normal(each, np.float32))
+    images += _BRIGHTNESS * random.standard_normal(each, np.float32)
+    images += _CAST * random.standard_normal((samples, channels, 1, 1), np.float32)
+    return _standardise(images)
+
+
+def _standardise(images: Images) -> Images:
+    """Bring every channel to zero mean and unit deviation, in place."""
+    images -= images.mean(axis=(0, 2, 3), keepdims=True)
+    images /= np.maximum(images.std(axis=(0, 2, 3), keepdims=True), _TINY)
     return images
 
 
@@ -126,15 +147,38 @@ def _share(leaf: Images, is_disc: npt.NDArray[np.bool_], blur: Images, window: t
     return share
 
 
-def _texture(random: np.random.Generator, shape: tuple[int, ...], radius: float) -> Images:
-    """Return 1/f noise of wavelengths below four radii, of unit deviation."""
-    spectrum = np.fft.rfft2(random.standard_normal(shape, np.float32))
-    frequency = np.hypot(np.fft.fftfreq(shape[2])[:, None], np.fft.rfftfreq(shape[3]))
+def _draw_grains(random: np.random.Generator, samples: int) -> Images:
+    """Return the facts about grains, (5, samples, grains): their band, their directions, and whether they are sharp."""
+    shape = samples, _GRAINS
+    lowest, highest = np.log(_FREQUENCIES)
+    centres, widths = random.uniform(lowest, highest, shape), random.uniform(0.3, 1.0, shape)
+    spreads = random.choice([0.2, 0.5, 5.0], shape)  # lines, strokes, or the same in all directions
+    # Sharp ones are closer to two levels, as weaves and printed patterns are.
+    drawn = centres, widths, random.uniform(0.0, np.pi, shape), spreads, random.random(shape) < 0.3
+    return np.stack(drawn).astype(np.float32)
+
+
+def _surfaces(noise: Images, radius: float, grains: Images) -> Images:
+    """Return noise of shape (samples, 1 + grains, height, width) as textures of unit deviation.
+
+    The first is 1/f noise of wavelengths below four radii, the others are grains.
+    """
+    height, width = noise.shape[2:]
+    rows, columns = np.fft.fftfreq(height).astype(np.float32)[:, None], np.fft.rfftfreq(width).astype(np.float32)
+    frequency = np.hypot(rows, columns)
     coarse = frequency < 1.0 / (4.0 * radius)
-    spectrum *= np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
-    noise = np.fft.irfft2(spectrum, shape[2:])
-    result: Images = (noise / np.maximum(noise.std(axis=(2, 3), keepdims=True), 1e-6)).astype(np.float32)
-    return result
+    fine = np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
+    centre, breadth, direction, spread, is_sharp = grains[..., None, None]
+    distance = np.log(frequency + _TINY) - centre
+    turn = (np.arctan2(rows, columns) - direction + np.pi / 2) % np.pi - np.pi / 2
+    spectrum = np.fft.rfft2(noise)
+    spectrum[:, 0] *= fine
+    spectrum[:, 1:] *= np.exp(-0.5 * ((distance / breadth) ** 2 + (turn / spread) ** 2))
+    surfaces: Images = np.fft.irfft2(spectrum, (height, width)).astype(np.float32)
+    surfaces /= np.maximum(surfaces.std(axis=(2, 3), keepdims=True), _TINY)
+    of_grains = surfaces[:, 1:]
+    of_grains[...] = np.where(is_sharp, np.sign(of_grains) * np.sqrt(np.abs(of_grains)), of_grains)
+    return surfaces
 
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.

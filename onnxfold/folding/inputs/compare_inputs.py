@@ -1,0 +1,105 @@
+"""The choice between inverted images and dead leaves, by trial folds.
+
+Inverted images show what a network was trained on, dead leaves what all images have in common. But an inversion of
+large images can go astray, and nothing in its loss tells. So the network is folded on three quarters of each kind, and
+what its answers lose is measured on the other quarters of both. The kind whose fold loses less is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnxfold.budget.width_request import width_request
+from onnxfold.config import FoldConfig
+from onnxfold.errors import OnnxFoldError, VerificationError
+from onnxfold.fidelity.measures import fidelity
+from onnxfold.files import Cache, key_of
+from onnxfold.folding.fold_model import fold_model
+from onnxfold.folding.methods import find_method
+from onnxfold.folding.one_graph import find_candidates
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.prepare import prepare
+from onnxfold.graph.files.provenance import fingerprint
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.session import Session
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import LEAVES, SAMPLE_KINDS
+from onnxfold.inputs.tokens.cache_heads import comparable_outputs
+from onnxfold.progress import Progress, silent
+
+#: Part of the weights that a trial removes: enough that the kinds differ.
+_REMOVED = 0.3
+_CACHED = "comparisons"
+_TINY = 1e-9
+
+
+def may_go_astray(inputs: ModelInputs) -> bool:
+    """Whether inputs are inverted images that are large enough for an inversion to go astray."""
+    sizes = [max(v.shape[2:]) for v in inputs.batches[0].values() if v.ndim == 4]
+    is_inverted = inputs.facts.has_data_statistics and not inputs.facts.is_data
+    return is_inverted and max(sizes, default=0) >= SAMPLE_KINDS[LEAVES].doubted_from
+
+
+def compare_inputs(
+    opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, cache: Cache, progress: Progress
+) -> ModelInputs:
+    """Return the inputs whose fold loses less on both kinds; the first where that cannot be tried."""
+    arrays = [v.tobytes() for inputs in kinds for batch in inputs.batches for v in batch.values()]
+    key = key_of({"model": fingerprint(opened.view), "inputs": b"".join(arrays), "seed": str(seed)})
+    losses = cache.read(_CACHED, key, lambda file: _checked(np.frombuffer(file).tolist(), len(kinds)))
+    if losses is None:
+        try:
+            losses = _losses(opened, kinds, seed, progress)
+        except OnnxFoldError:
+            return kinds[0]
+        cache.put(_CACHED, key, np.array(losses).tobytes())
+    lost = ", ".join(f"on {inputs.kind} {loss:.2g}" for inputs, loss in zip(kinds, losses, strict=True))
+    best = kinds[int(np.argmin(losses))]
+    return replace(best, reason=f"{best.reason}; loss of a fold at {_REMOVED:.0%}: {lost}")
+
+
+def _checked(losses: list[float], count: int) -> list[float]:
+    if len(losses) != count or not all(loss >= 0.0 for loss in losses):
+        raise ValueError("it holds no losses")
+    return losses
+
+
+def _losses(opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, progress: Progress) -> list[float]:
+    """Return what the answers lose by the fold on each kind: the geometric mean over held-out inputs of all kinds."""
+    parts = [inputs.split() for inputs in kinds]
+    session = Session(opened.source)
+    names = session.output_names = comparable_outputs(session.output_names, opened.view.output_names)
+    wanted = [session.run_all(held_out.batches) for _, held_out in parts]
+    losses = []
+    for done, (seen, _) in enumerate(parts):
+        progress("compare inputs", done, len(parts))
+        folded = Session(to_model(_fold(opened, seen, seed)))
+        folded.output_names = names
+        lost: list[float] = []
+        for (_, held_out), reference in zip(parts, wanted, strict=True):
+            answers = folded.run_all(held_out.batches)
+            try:
+                report = fidelity(
+                    names, reference, answers, inputs=held_out.kind, view=opened.view, samples=held_out.samples
+                )
+            except VerificationError:  # NaN or infinite where the original gives numbers
+                lost.append(np.inf)
+                continue
+            each = [o.relative_error if o.kl_divergence is None else o.kl_divergence for o in report.outputs]
+            lost.append(float(np.log(max(float(np.mean(each)), _TINY))))
+        losses.append(float(np.exp(np.mean(lost))))
+    return losses
+
+
+def _fold(opened: OpenedModel, seen: ModelInputs, seed: int) -> GraphView:
+    """Return a trial fold by the default method."""
+    config = FoldConfig(sparsity=_REMOVED)
+    method = find_method(config.method).form(is_language=False)
+    prepared = prepare(opened.copy(), method, seen, seed)
+    graphs = [replace(graph, diagnoses=False) for graph in prepared.graphs]
+    prepared = replace(prepared, graphs=[replace(g, candidates=find_candidates(g, silent)) for g in graphs])
+    adds_biases = method.repair_row.adds_biases
+    request = width_request(prepared.opened.graphs, config, opened.size, adds_biases=adds_biases)
+    return fold_model(prepared, request, config, silent).view

@@ -1,0 +1,85 @@
+"""Inverted images are taken where folds on them lose less than folds on dead leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxfold import api
+from onnxfold.config import FoldConfig
+from onnxfold.files import Cache
+from onnxfold.folding.inputs.choose_inputs import prepare_inputs
+from onnxfold.folding.inputs.compare_inputs import compare_inputs
+from onnxfold.folding.open_model import open_model
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import INVERTED, LEAVES, SAMPLE_KINDS
+from onnxfold.progress import silent
+
+MODEL = Path(api.__file__).parent / "data" / "lenet5.onnx"
+STAGE = "compare inputs"
+
+
+def _kinds() -> tuple[ModelInputs, ModelInputs]:
+    """Return dead leaves, and images that are all nearly alike, as those of an inversion that went astray."""
+    leaves = prepare_inputs(MODEL, FoldConfig(inputs=LEAVES, samples=128, cache=None)).inputs
+    assert leaves is not None
+    random = np.random.default_rng(0)
+
+    def alike(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        made: np.ndarray[Any, Any] = values[:1] + 1e-3 * random.standard_normal(values.shape)
+        return made.astype(values.dtype)
+
+    batches = [{name: alike(values) for name, values in batch.items()} for batch in leaves.batches]
+    return replace(leaves, kind=INVERTED, batches=batches), leaves
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_kind_whose_fold_loses_less_is_taken(order: int) -> None:
+    astray, leaves = _kinds()
+    opened = open_model(MODEL, {}, silent)
+    before = opened.view.model.SerializeToString()
+    best = compare_inputs(opened, [astray, leaves][::order], 0, Cache(None), silent)
+    assert best.kind == LEAVES
+    assert best.batches is leaves.batches
+    assert "loss of a fold at 30%: on " in best.reason
+    assert opened.view.model.SerializeToString() == before
+
+
+def test_what_was_compared_is_remembered(tmp_path: Path) -> None:
+    astray, leaves = _kinds()
+    opened = open_model(MODEL, {}, silent)
+    stages: list[str] = []
+    results = [
+        compare_inputs(opened, [astray, leaves], 0, Cache(tmp_path), lambda stage, *_: stages.append(stage))
+        for _ in range(2)
+    ]
+    assert results[0].reason == results[1].reason
+    assert stages.count(STAGE) == 2  # one trial per kind, once
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-1])  # what is broken is measured again
+    assert compare_inputs(opened, [astray, leaves], 0, Cache(tmp_path), silent).reason == results[0].reason
+
+
+@pytest.mark.parametrize(
+    ("options", "compares"),
+    [
+        ({}, True),
+        ({"inputs": "deep-inversion"}, False),
+        ({"inputs": "dead-leaves"}, False),
+        ({"input_steps": (2,)}, False),
+    ],
+    ids=str,
+)
+def test_only_a_default_of_large_images_is_compared(
+    options: dict[str, Any], compares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, stages = FoldConfig(samples=32, cache=None, **options), list[str]()
+    prepare_inputs(MODEL, config, lambda stage, *_: stages.append(stage))
+    assert STAGE not in stages  # 32 pixels a side
+    monkeypatch.setitem(SAMPLE_KINDS, LEAVES, replace(SAMPLE_KINDS[LEAVES], doubted_from=32))
+    prepare_inputs(MODEL, config, lambda stage, *_: stages.append(stage))
+    assert (STAGE in stages) == compares
