@@ -1,21 +1,6 @@
 """Global allocation: narrow the groups whose consumers lose least per cost saved.
 
-Every group has an error curve e(k), the relative error of what reads it when k channels are left. Starting from full
-widths, the group is narrowed whose next step saves most, in the budgets that are exceeded, per error added; until all
-budgets hold. Then groups are widened again, one step at a time, as far as the budgets allow. The last step may save
-more than was asked for, and only what was asked for speaks for it: so it is tried, without an objective, whether a
-group that is narrowed further lets others be widened at a lower error. A group that needs another product as soon as it
-is not whole (a table of words) takes its first step to where most is saved per error.
-
-An objective adds a cost of running, of which a share of the fraction of the removed weights is to go. Where the path
-lags behind, it takes steps that catch up, those with the least error per running cost saved, as long as they are worth
-their price; and it is widened only by steps that do not fall behind. A step that catches up takes no large part of a
-group at once. The share is the largest, up to that of the objective, with which the sum of the errors of all groups is
-not much larger than without an objective.
-
-Steps lead from one preferred width to the next. Where these are too coarse, groups relax to smaller steps: as many as
-it takes to hold the budgets, and to come within a point of them, those first that make running dearer by least. Where
-every step leads past a budget, a group is widened all the same and others are narrowed, if that loses no more.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from collections.abc import Callable, Sequence

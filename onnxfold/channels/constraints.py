@@ -1,35 +1,6 @@
-r"""Channels that may go without making the parts of grouped convolutions unequal.
+"""Channels that may go without making the parts of grouped convolutions unequal.
 
-Every constraint cuts an axis into parts that must stay equally long. Together the constraints cut a group's channels
-into *cells*: those that lie in the same part of every constraint. Where all cells of a set S lose the same number of
-channels, the parts stay equal if every part of constraint q holds equally many places of S,
-
-    sum over c in S of a[q, p, c] = t_q   for all parts p,
-
-with a[q, p, c] the places that a channel of cell c has in part p. A channel shuffle cuts 60 channels of three groups
-into nine cells of 6 or 7: all nine are in S, and 6 channels of each may be merged within their cell; the others stay.
-Of all sets, the one is taken with which most channels take part.
-
-Tables of rows that a model looks up and scores by, each row written in a basis of its own.
-
-Let A, of shape (d, rows), hold the rows of a table in a basis B. A lookup computes A[:, i]^T B_in, and scores are
-(h B_out) A, where B_in and B_out are the same basis, turned. A channel is a coordinate of the rows: A produces it, and
-both matrices read it. To a product alone it would look the other way round where scores are computed; but whatever the
-channels become, P A on one side asks for B_in^T Q^T on both, with P Q ~ I.
-
-Residual streams: channels that norms take the length of, and that any orthonormal basis will do for.
-
-A norm divides a stream by its length, which no orthonormal basis changes, and scales every channel. Once the scale is
-in the weights that read the result, stream and result are the same channels, and may be rotated. Three things stand in
-the way: what reads the result is no weight, as in networks that add it to the stream again (post-norm); the scales of
-two norms would have to go into the same weight; or a node on the way treats single channels. The norm then keeps the
-stream as it is, as it does wherever streams are not asked for.
-
-Groups whose channels may be rotated: any orthonormal basis of them will do.
-
-Weights that are identity matrices are spare there: a seam (:mod:`passes.seams`) writes such a product behind a table,
-so that the table may become narrower than what reads it, or in front of a product. While the group is whole the
-identity computes nothing, and is not written into the folded graph.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from collections import defaultdict

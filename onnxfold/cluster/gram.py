@@ -1,22 +1,6 @@
-r"""Feature vectors by which channels are compared, and points by their inner products, however long the vectors are.
+"""Feature vectors by which channels are compared, and points by their inner products, however long the vectors are.
 
-Where only the Gram matrix K of n points is known, their squared distances are K_ii + K_jj - 2 K_ij, and with a matrix M
-whose rows average the members of a cluster, the squared distance of point i to the mean of cluster c is
-
-    K_ii - 2 (M K)_ci + (M K M^T)_cc.
-
-M has one number per point, so a round of Lloyd's takes n^2 additions where points of n dimensions take n^2 k
-multiplications.
-
-A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T],
-over all producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on
-an axis of its own, so what they say is: channels with a large gamma or a small variance are better not merged. On a
-graph whose BatchNormalizations have been normalised (see :mod:`onnxfold.passes.merge.normalize_batch_norm`), W_l is
-already Sigma_n W_l, and Fold-AR leaves Sigma_n out.
-
-References
-----------
-"Forget the Data and Fine-tuning! Just Fold the Network to Compress", arXiv 2502.10216, section 3.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from collections.abc import Iterable, Iterator

@@ -19,7 +19,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
-from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples, sample_cost, synthetic_inputs
+from onnxfold.inputs.images.synthetic import BATCH_BYTES, EXPOSED, affordable_samples, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
@@ -252,13 +252,14 @@ class _Generation:
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown, count = self.kind if self.kind == NOISE else LEAVES, self.samples[0]
-        batches = synthetic_inputs(self.view, samples=count, seed=self.requested.seed, kind=shown, exactly=True)
+        drawn = self.kind if self.kind == NOISE else EXPOSED
+        batches = synthetic_inputs(self.view, samples=count, seed=self.requested.seed, kind=drawn, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
 
     def _invert(self) -> ModelInputs:
         view, requested, seed = self.view, self.requested, self.requested.seed
         most, settings, notes = self.inversion
-        start = synthetic_inputs(view, samples=most, seed=seed, exactly=requested.samples is not None)
+        start = synthetic_inputs(view, samples=most, seed=seed, kind=EXPOSED, exactly=requested.samples is not None)
         if requested.seconds is not None and not requested.steps:
             settings = replace(settings, seconds=requested.seconds - (time.monotonic() - self.began))
         scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
@@ -282,7 +283,8 @@ class _Generation:
         count = _count(start)
         rest = self.samples[0] - count
         enough = rest >= (count if requested.samples is None else 1)
-        leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
+        apart = seed + len(start) + 1
+        leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
         aims = {"class_scores": "class scores", "evenness": "even channels"}
         aim = " and ".join(words for term, words in aims.items() if term in done.final)
         why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"

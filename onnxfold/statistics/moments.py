@@ -1,22 +1,6 @@
-r"""Accumulated second moments of activations, guarded against cancellation.
+"""Accumulated second moments of activations, guarded against cancellation.
 
-E[x y] - E[x] E[y] has no correct digit left where means are large beside deviations. So every batch is centred by its
-own mean before anything is multiplied, and the centred products M of two batches are put together by
-
-    M = M_a + M_b + n_a n_b / (n_a + n_b) (mean_b - mean_a) (mean_b - mean_a)^T .
-
-Covariances are trusted as far as their samples go; docs/mathematics.md says why. S is shrunk,
-
-    C = (1 - a) S + a T,      T_ij = sqrt(v_i v_j) for exact duplicates i and j, 0 for others,      (1)
-    a = E||S - E S||^2 / ||S||^2      off the diagonal,
-
-and the variance of S is measured between two halves of the samples, A and B, as ||S_A - S_B||^2 / 4: positions of one
-image are no independent samples, images are. What is generated has another covariance than data, however many samples
-there are; the part of S that this makes doubtful is stated with the inputs (:class:`Doubt`). Where the variances are
-doubtful, too, v_i = trace(S) / n for all of them, else S_ii.
-
-References: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979;
-Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -268,7 +252,7 @@ def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0
 def shrink_covariance(
     covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False
 ) -> Matrix:
-    """Return (1)."""
+    """Return the covariance, shrunk towards that of exact duplicates."""
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates
     seen = np.maximum(np.diag(covariance), 0.0)

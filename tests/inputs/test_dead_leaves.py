@@ -5,7 +5,11 @@ import warnings
 import numpy as np
 import pytest
 
-from onnxfold.inputs.images.synthetic import dead_leaves
+from onnxfold.graph.files.load import load
+from onnxfold.inputs.images.synthetic import EXPOSED, dead_leaves, synthetic_inputs
+from onnxfold.inputs.sample_kinds import LEAVES
+from testing.inputs import model_inputs
+from testing.models import chain_conv
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
@@ -63,3 +67,25 @@ def test_texture_stands_for_shapes_that_are_too_small_to_paint(
     flat = dead_leaves(8, 3, side, side, seed=0)
     typical, least = (np.median(np.abs(np.diff(x, axis=-1))) for x in (images, flat))
     assert (typical > 1.3 * least) == textured
+
+
+def test_grains_differ_by_shape_and_image() -> None:
+    """Of large images, what is fine has other energies and other directions from image to image."""
+    images = dead_leaves(16, 1, 128, 128, seed=0)[:, 0]
+    across, along = (np.square(np.diff(images, axis=axis)).mean(axis=(1, 2)) for axis in (1, 2))
+    assert np.log(np.square(np.diff(images, 2, axis=2)).mean(axis=(1, 2))).std() > 0.2
+    assert np.abs(np.log(across / along)).max() > 0.2
+
+
+def test_what_a_fit_is_shown_has_exposures_of_its_own() -> None:
+    """Contrast and brightness vary by image; all images together have zero mean and unit deviation."""
+    view = load(chain_conv(0))
+    plain, exposed = (
+        np.concatenate([b["x"] for b in synthetic_inputs(view, samples=256, kind=kind)]) for kind in (LEAVES, EXPOSED)
+    )
+    np.testing.assert_allclose(exposed.mean(axis=(0, 2, 3)), 0.0, atol=1e-4)
+    np.testing.assert_allclose(exposed.std(axis=(0, 2, 3)), 1.0, atol=1e-3)
+    of_plain, of_exposed = (np.log(x.std(axis=(1, 2, 3))).std() for x in (plain, exposed))
+    assert of_exposed > of_plain + 0.05
+    fitted = np.concatenate([b["x"] for b in model_inputs(view, LEAVES, samples=256).batches])
+    np.testing.assert_array_equal(fitted, exposed)

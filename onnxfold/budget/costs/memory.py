@@ -1,23 +1,6 @@
 """Read-only memory of a model, and the peak memory of its activations, in bytes.
 
-Counted as read-only memory are all constants that an output depends on, with their real element types, and a fixed
-allowance for the structure of the graph: what a TensorFlow Lite FlatBuffer spends on operators, tensors, names and
-headers. The allowance depends on the numbers of nodes and tensors only, hence not on widths. Float constants count
-once, however many nodes read them; integer constants (shapes, axes, indices) once per reader, since a fold may have to
-tell them apart. The code of the runtime is not in it: a device profile takes it off the memory that is usable.
-
-Counted as peak, for a batch of one (or the batch that the model fixes), is the largest sum over the execution order of
-the sizes of all activations that are live while a node runs: its inputs, its outputs, and what later nodes still read.
-The model's inputs are live until their last reader, its outputs until the end. Element types have their real size.
-
-- Views (Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout) share the memory of what they view.
-- Elementwise operators with a single activation input, and BatchNormalization, run in place where nobody else reads
-  their input later: Conv, BatchNormalization, Relu and Clip in a row, which runtimes fuse, count once. Sums of
-  two activations do not run in place.
-- Not counted: weights, scratch buffers of kernels (im2col), alignment, fragmentation, a runtime's own tables.
-
-So it is a lower bound of the arena of TensorFlow Lite Micro and of other runtimes that plan memory ahead. Bodies of If,
-Loop and Scan add their own peaks, as if all were live at once.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from collections.abc import Iterator

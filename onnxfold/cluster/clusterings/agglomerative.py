@@ -1,17 +1,6 @@
-r"""Agglomerative clustering of weighted points: merge the nearest two clusters until k are left.
+"""Agglomerative clustering of weighted points: merge the nearest two clusters until k are left.
 
-These are scipy's hierarchies of all points, a weight of m being m points in one place; such points merge first.
-
-Greedy pairs repeatedly merge the two most similar channels. Points are compared by direction only: each is scaled to
-unit length, a cluster is the mean of its members' unit vectors, and the two clusters whose means are nearest are
-merged. For centred points the distance of two unit vectors is sqrt(2 - 2 r) with r the cosine of the two channels'
-deviations from the mean channel: the pair with the highest r goes first, as in ZipIt's greedy matching, which compares
-activations by their correlation.
-
-References
-----------
-Ward, "Hierarchical grouping to optimize an objective function", 1963, doi:10.1080/01621459.1963.10500845.
-Stoica et al., "ZipIt! Merging Models from Different Tasks without Training", arXiv 2305.03053.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from typing import Literal

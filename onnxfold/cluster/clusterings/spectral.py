@@ -1,20 +1,6 @@
-r"""Spectral clustering of weighted points.
+"""Spectral clustering of weighted points.
 
-Affinities are Gaussian with the scale of each neighbourhood,
-
-    A_ij = exp(-|x_i - x_j|^2 / (s_i s_j)),  s_i = distance of point i to its 7th nearest neighbour.
-
-With multiplicities m and degrees d_i = sum_j m_j A_ij, the leading k eigenvectors of A_ij sqrt(m_i m_j / (d_i d_j))
-are, but for a factor per point, those of the normalised affinity of all copies; the rows, scaled to unit length, are
-the same. They are clustered by weighted k-means.
-
-All eigenvectors come from a dense solver, so that k may be anything up to n, the self-affinity of 1 keeps the degree
-of a point without neighbours positive, and k-means fills every cluster.
-
-References
-----------
-Ng, Jordan and Weiss, "On Spectral Clustering: Analysis and an Algorithm", NIPS 2001.
-Zelnik-Manor and Perona, "Self-Tuning Spectral Clustering", NIPS 2004.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 import numpy as np

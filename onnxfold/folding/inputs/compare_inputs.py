@@ -32,7 +32,6 @@ from onnxfold.progress import Progress, silent
 #: Part of the weights that a trial removes: enough that the kinds differ.
 _REMOVED = 0.3
 _CACHED = "comparisons"
-_TINY = 1e-9
 
 
 def may_go_astray(inputs: ModelInputs) -> bool:
@@ -67,7 +66,7 @@ def _checked(losses: list[float], count: int) -> list[float]:
 
 
 def _losses(opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, progress: Progress) -> list[float]:
-    """Return what the answers lose by the fold on each kind: the geometric mean over held-out inputs of all kinds."""
+    """Return what the answers lose by the fold on each kind: the mean over held-out inputs of all kinds."""
     parts = [inputs.split() for inputs in kinds]
     session = Session(opened.source)
     names = session.output_names = comparable_outputs(session.output_names, opened.view.output_names)
@@ -88,8 +87,8 @@ def _losses(opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, progre
                 lost.append(np.inf)
                 continue
             each = [o.relative_error if o.kl_divergence is None else o.kl_divergence for o in report.outputs]
-            lost.append(float(np.log(max(float(np.mean(each)), _TINY))))
-        losses.append(float(np.exp(np.mean(lost))))
+            lost.append(float(np.mean(each)))
+        losses.append(float(np.mean(lost)))
     return losses
 
 

@@ -1,14 +1,6 @@
-r"""The metric that the outputs of a language model put on the rows of its tables.
+"""The metric that the outputs of a language model put on the rows of its tables.
 
-An error d of what is looked up changes the outputs by about J d, J their derivative. The matrix G = E[J^T J] over
-tokens says in which directions that matters: a table keeps the axes that lose least in this metric, not those that
-vary most (:mod:`onnxfold.cluster.clusterings.rotation`). It is measured by small steps, one direction at a time at all
-tokens at once, with random signs: what tokens do to each other's states averages out,
-
-    G_ij ~ sum over outputs of (y(x + e s d_i) - y(x)) (y(x + e s d_j) - y(x)) / e^2.
-
-Of scores, what matters is the divergence of their probabilities p: to second order, that of the logarithms, less their
-mean, times sqrt(p). Wide outputs are added up in buckets with random signs, which keeps inner products on average.
+docs/mathematics.md has the derivation, and the sources.
 """
 
 from collections.abc import Callable

@@ -6,8 +6,7 @@ Noise", arXiv 2106.05963. Fewer and larger shapes work better for folding than m
 law of sizes give the spectrum of natural images, whose power falls like 1/f^2 ("Occlusion models for natural images",
 Lee, Mumford and Huang, 2001), if a pixel is the mean over its area, as it is in a camera: edges are ramps about a pixel
 wide. Large images have a texture in place of the shapes that are too small to be painted, and every shape one of a few
-grains, as surfaces do. Exposure and the colour of the light differ by image: what is common to all pixels of an image
-varies most in photographs.
+grains, as surfaces do. What is common to all pixels of an image varies most in photographs: exposure, colour of light.
 """
 
 from collections.abc import Sequence
@@ -47,8 +46,10 @@ _BLUR = (0.0, 1.5)
 #: shapes need none. Shapes as small as pixels would be as natural, but far too many.
 _TEXTURE, _FINE = 0.1, 2.0
 #: Grains of an image, the bounds of their frequencies per pixel, and the deviation of their colours.
-_GRAINS, _FREQUENCIES, _TINT = 4, (1 / 32, 1 / 4), 0.3
-#: Deviations of exposure: of the logarithm of the contrast, of the brightness and of a channel's own, in deviations.
+_GRAINS, _FREQUENCIES, _TINT = 8, (1 / 32, 1 / 4), 0.3
+#: What a fit is shown has an exposure of its own, by image: deviations of the logarithm of its contrast, of brightness,
+#: and of a channel's. Ranges of integers would become too wide by it.
+EXPOSED = "exposed"
 _CONTRAST, _BRIGHTNESS, _CAST = 0.5, 0.5, 0.2
 _TINY = 1e-6
 #: So many pixels are painted at a time: they stay in the cache.
@@ -99,16 +100,10 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
             below += share[:, None] * (colours[part, 1 + i, :, None, None] - below)
         images[part] = painted[:, :channels]
         if octaves:
-            noise = random.standard_normal((len(painted), 1 + _GRAINS, height, width), np.float32)
-            painted[:, channels:] *= _surfaces(noise, low, grains[:, part])
+            painted[:, channels:] *= _surfaces(random, (height, width), low, grains[:, part])
             images[part] += painted[:, channels : channels + 1]
             images[part] += np.einsum("sgyx,sgc->scyx", painted[:, channels + 1 :], tints[part], optimize=True)
     images += _NOISE * random.standard_normal(images.shape, np.float32)
-    _standardise(images)
-    each = samples, 1, 1, 1
-    images *= np.exp(_CONTRAST * random.standard_normal(each, np.float32))
-    images += _BRIGHTNESS * random.standard_normal(each, np.float32)
-    images += _CAST * random.standard_normal((samples, channels, 1, 1), np.float32)
     return _standardise(images)
 
 
@@ -117,6 +112,15 @@ def _standardise(images: Images) -> Images:
     images -= images.mean(axis=(0, 2, 3), keepdims=True)
     images /= np.maximum(images.std(axis=(0, 2, 3), keepdims=True), _TINY)
     return images
+
+
+def _expose(images: Images, seed: int) -> Images:
+    """Change contrast, brightness and colour of every image, in place."""
+    random, each = np.random.default_rng([seed, 1]), (len(images), 1, 1, 1)
+    images *= np.exp(_CONTRAST * random.standard_normal(each, np.float32))
+    images += _BRIGHTNESS * random.standard_normal(each, np.float32)
+    images += _CAST * random.standard_normal((*images.shape[:2], 1, 1), np.float32)
+    return _standardise(images) if images.size else images
 
 
 _remembered = lru_cache(_REMEMBERED)(_paint)
@@ -158,24 +162,24 @@ def _draw_grains(random: np.random.Generator, samples: int) -> Images:
     return np.stack(drawn).astype(np.float32)
 
 
-def _surfaces(noise: Images, radius: float, grains: Images) -> Images:
-    """Return noise of shape (samples, 1 + grains, height, width) as textures of unit deviation.
+def _surfaces(random: np.random.Generator, size: tuple[int, int], radius: float, grains: Images) -> Images:
+    """Return textures of unit deviation, (samples, 1 + grains, height, width): 1/f noise, and grains.
 
-    The first is 1/f noise of wavelengths below four radii, the others are grains.
+    The wavelengths of the first are below four radii.
     """
-    height, width = noise.shape[2:]
+    height, width = size
     rows, columns = np.fft.fftfreq(height).astype(np.float32)[:, None], np.fft.rfftfreq(width).astype(np.float32)
     frequency = np.hypot(rows, columns)
     coarse = frequency < 1.0 / (4.0 * radius)
-    fine = np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
     centre, breadth, direction, spread, is_sharp = grains[..., None, None]
-    distance = np.log(frequency + _TINY) - centre
+    distance = (np.log(frequency + _TINY) - centre) / breadth
     turn = (np.arctan2(rows, columns) - direction + np.pi / 2) % np.pi - np.pi / 2
-    spectrum = np.fft.rfft2(noise)
-    spectrum[:, 0] *= fine
-    spectrum[:, 1:] *= np.exp(-0.5 * ((distance / breadth) ** 2 + (turn / spread) ** 2))
-    surfaces: Images = np.fft.irfft2(spectrum, (height, width)).astype(np.float32)
-    surfaces /= np.maximum(surfaces.std(axis=(2, 3), keepdims=True), _TINY)
+    shape = len(is_sharp), 1 + _GRAINS, height, 2 * len(columns)
+    spectrum = random.standard_normal(shape, np.float32).view(np.complex64)
+    spectrum[:, 0] *= np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
+    spectrum[:, 1:] *= np.exp(-0.5 * (distance**2 + (turn / spread) ** 2))
+    surfaces: Images = np.fft.irfft2(spectrum, size).astype(np.float32, copy=False)
+    surfaces /= np.maximum(surfaces.std(axis=(2, 3), keepdims=True), 1e-12)
     of_grains = surfaces[:, 1:]
     of_grains[...] = np.where(is_sharp, np.sign(of_grains) * np.sqrt(np.abs(of_grains)), of_grains)
     return surfaces
@@ -330,9 +334,11 @@ def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
         return random.standard_normal(shape)
     if len(shape) == 3:
         return _pink(shape, random)
-    if shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
-        return dead_leaves(shape[0], shape[3], shape[1], shape[2], seed=seed).transpose(0, 2, 3, 1)
-    return dead_leaves(*shape, seed=seed)
+    is_last = shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS
+    samples, channels, height, width = (shape[i] for i in (0, 3, 1, 2)) if is_last else shape
+    images = dead_leaves(samples, channels, height, width, seed=seed)
+    images = _expose(images, seed) if kind == EXPOSED else images
+    return images.transpose(0, 2, 3, 1) if is_last else images
 
 
 def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np.float64]:
