@@ -87,8 +87,8 @@ def _losses(opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, progre
                 lost.append(np.inf)
                 continue
             each = [o.relative_error if o.kl_divergence is None else o.kl_divergence for o in report.outputs]
-            lost.append(float(np.mean(each)))
-        losses.append(float(np.mean(lost)))
+            lost.append(float(np.mean(each)) if each else np.inf)
+        losses.append(float(np.nan_to_num(np.mean(lost), nan=np.inf, posinf=np.inf)))
     return losses
 
 
