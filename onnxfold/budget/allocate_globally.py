@@ -1,6 +1,6 @@
 """Global allocation: narrow the groups whose consumers lose least per cost saved.
 
-docs/mathematics.md has the derivation, and the sources.
+docs/mathematics.md says how.
 """
 
 from collections.abc import Callable, Sequence

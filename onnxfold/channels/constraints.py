@@ -1,6 +1,6 @@
 """Channels that may go without making the parts of grouped convolutions unequal.
 
-docs/mathematics.md has the derivation, and the sources.
+docs/mathematics.md says how.
 """
 
 from collections import defaultdict

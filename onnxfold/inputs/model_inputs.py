@@ -251,9 +251,9 @@ class _Generation:
                 why = str(error)
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
-        shown, count = self.kind if self.kind == NOISE else LEAVES, self.samples[0]
-        drawn = self.kind if self.kind == NOISE else EXPOSED
-        batches = synthetic_inputs(self.view, samples=count, seed=self.requested.seed, kind=drawn, exactly=True)
+        shown, drawn = (NOISE, NOISE) if self.kind == NOISE else (LEAVES, EXPOSED)
+        count, seed = self.samples[0], self.requested.seed
+        batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=drawn, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
 
     def _invert(self) -> ModelInputs:

@@ -24,6 +24,11 @@ class SampleKind:
     doubt: Doubt = NO_DOUBT
     doubted_from: int = 0  # the pixels a side from which images are doubted: smaller ones go without
 
+    @property
+    def is_inverted(self) -> bool:
+        """Whether they were made from the network's own statistics."""
+        return self.has_data_statistics and not self.is_data
+
 
 #: With the doubt of large dead leaves, the errors that are predicted for layers of an ImageNet network are those on
 #: photographs. With that of single words, sentences keep more of what a first layer does to them.

@@ -252,7 +252,7 @@ def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0
 def shrink_covariance(
     covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False
 ) -> Matrix:
-    """Return the covariance, shrunk towards that of exact duplicates."""
+    """Return the covariance, shrunk towards one in which only exact duplicates go together."""
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates
     seen = np.maximum(np.diag(covariance), 0.0)

@@ -1,6 +1,6 @@
 """Read-only memory of a model, and the peak memory of its activations, in bytes.
 
-docs/mathematics.md has the derivation, and the sources.
+docs/mathematics.md says how.
 """
 
 from collections.abc import Iterator

@@ -135,8 +135,7 @@ def _with_more(original: ModelLike, inputs: ModelInputs, config: FoldConfig, pro
     What a fold needs is a covariance; what trains all weights learns single images.
     """
     lack = _SHOWN - inputs.samples
-    is_inverted = inputs.facts.has_data_statistics and not inputs.facts.is_data
-    if not is_inverted or inputs.samples < FEW_INVERTED or lack <= 0 or config.samples is not None:
+    if not inputs.facts.is_inverted or inputs.samples < FEW_INVERTED or lack <= 0 or config.samples is not None:
         return inputs
     seed = config.seed + 1
     request = replace(

@@ -37,8 +37,7 @@ _CACHED = "comparisons"
 def may_go_astray(inputs: ModelInputs) -> bool:
     """Whether inputs are inverted images that are large enough for an inversion to go astray."""
     sizes = [max(v.shape[2:]) for v in inputs.batches[0].values() if v.ndim == 4]
-    is_inverted = inputs.facts.has_data_statistics and not inputs.facts.is_data
-    return is_inverted and max(sizes, default=0) >= SAMPLE_KINDS[LEAVES].doubted_from
+    return inputs.facts.is_inverted and max(sizes, default=0) >= SAMPLE_KINDS[LEAVES].doubted_from
 
 
 def compare_inputs(

@@ -1,6 +1,6 @@
 """The metric that the outputs of a language model put on the rows of its tables.
 
-docs/mathematics.md has the derivation, and the sources.
+docs/mathematics.md says how.
 """
 
 from collections.abc import Callable
