@@ -134,6 +134,14 @@ class ChannelCorrelations:
         values: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
         return np.clip(values, -1.0, 1.0)
 
+    @property
+    def slopes(self) -> Matrix:
+        """Slopes of the regression of y on x, of shape (n,); 1 where x is constant."""
+        variance = self._xx.covariance
+        varies = variance > 0.0
+        values: Matrix = np.where(varies, self._xy.covariance / np.where(varies, variance, 1.0), 1.0)
+        return values
+
 
 class SplitMoments:
     """Second moments of vectors of length n, over two halves of the samples.

@@ -65,8 +65,10 @@ class Restoration:
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encode_samples((seen.mean - ran_mean) / ran_sigma)
         goal_deviation = mapped.encode_samples(np.sqrt(seen.variance) / ran_sigma)
-        if self._doubt:
-            goal_deviation *= np.clip(self._correlations(x, mapped), _LEAST_KNOWN, 1.0) ** self._doubt
+        matched = not (np.array_equal(own_mean, ran_mean) and np.array_equal(own_sigma, ran_sigma))
+        known = self._moments(x, mapped) if matched or self._doubt else None
+        if known is not None:
+            goal_deviation *= np.clip(known.correlations, _LEAST_KNOWN, 1.0) ** self._doubt
         deviation = np.sqrt(now.variance)
         alive = (goal_deviation > DEAD) & (deviation > np.finfo(np.float32).tiny)
         _, merged = _statistics(self._view, norm)
@@ -74,18 +76,21 @@ class Restoration:
         # A deviation below sqrt(epsilon) cannot be had; the mean fits the one that can be.
         sigma = np.maximum(sigma, np.sqrt(eps))
         mean = now.mean - goal_mean * sigma
-        back = np.exp(mapped.encode_samples(np.log(own_sigma / ran_sigma)))
-        shift = mapped.encode_samples(own_mean - ran_mean)
-        self._stored[norm.mean] = mean + shift
-        self._stored[norm.variance] = np.maximum((sigma * back) ** 2 - eps, 0.0)
+        self._stored[norm.mean], stored = mean, sigma**2
+        if known is not None and matched:
+            # Only the part of a channel that follows its members has other statistics on the original's inputs.
+            ratio = np.exp(mapped.encode_samples(np.log(own_sigma / ran_sigma)))
+            self._stored[norm.mean] = mean + known.slopes * mapped.encode_samples(own_mean - ran_mean)
+            stored = stored * (1.0 + known.correlations**2 * (ratio**2 - 1.0))
+        self._stored[norm.variance] = np.maximum(stored - eps, 0.0)
         self._write(norm, mean, sigma)
 
-    def _correlations(self, tensor: str, mapped: AxisMap) -> Matrix:
-        """Return how every channel of the folded network correlates with the average of its members; 1 if constant."""
+    def _moments(self, tensor: str, mapped: AxisMap) -> ChannelCorrelations:
+        """Return how every channel of the folded network goes with the average of its members."""
         moments = ChannelCorrelations(mapped.folded_positions.size)
         for was, is_now in zip(self._walk.reference.values[tensor], self._walk.folded.values[tensor], strict=True):
             moments.add(mapped.encode_samples(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
-        return moments.correlations
+        return moments
 
     def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None) -> None:
         """Let a BatchNormalization run with what the original runs with, and store what it has now."""

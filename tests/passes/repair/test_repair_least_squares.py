@@ -23,6 +23,7 @@ from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair import compensate
@@ -116,12 +117,8 @@ def test_the_head_is_repaired_without_a_run(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.abs(view.weight(head) - before).max() > 0.01
 
 
-@pytest.mark.parametrize("doubt", [0.0, 0.7])
-def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float) -> None:
-    """Where a fold leaves of a channel what correlates with it by r, doubtful inputs give it r^doubt of its deviation.
-
-    With the whole deviation its error is 2 - 2 r of its variance, the larger the less is known.
-    """
+def _normalised_fold() -> tuple[GraphView, GraphView, FoldPlan, dict[str, Array]]:
+    """Return a network with BatchNormalization, its fold to 2 of 32 channels, the plan, and a batch of inputs."""
     g = GraphBuilder("normalised", 0, (8, 6, 6))
     g.output(g.batch_norm(g.conv(g.relu(g.conv("x", 32)), 12)))
     model = g.build()
@@ -131,7 +128,16 @@ def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float
     group = next(group for group in analysis.groups if group.size == 32)
     plan = FoldPlan((group,), (select_partition([3, 17], 32),))
     FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
-    feeds = random_input(model, 1, batch=64)
+    return original, view, plan, random_input(model, 1, batch=64)
+
+
+@pytest.mark.parametrize("doubt", [0.0, 0.7])
+def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float) -> None:
+    """Where a fold leaves of a channel what correlates with it by r, doubtful inputs give it r^doubt of its deviation.
+
+    With the whole deviation its error is 2 - 2 r of its variance, the larger the less is known.
+    """
+    original, view, plan, feeds = _normalised_fold()
     RepairLeastSquares(original, plan, observed(original, (), [feeds], Observing(FitRules(doubt=Doubt(doubt)))))(view)
     outputs = (run(m, feeds)[0] for m in (to_model(original), to_model(view)))
     before, after = (np.moveaxis(y, 1, 0).reshape(12, -1) for y in outputs)
@@ -140,6 +146,27 @@ def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float
     gain = known**doubt
     lost = np.square(after - before).mean(axis=1) / before.var(axis=1)
     np.testing.assert_allclose(lost, 1.0 - 2.0 * gain * known + gain**2, atol=0.01)
+
+
+def test_statistics_move_as_far_as_a_channel_follows_its_members() -> None:
+    """Data has other statistics than the inputs; what correlates with the original by r has r^2 of the difference."""
+    original, view, plan, feeds = _normalised_fold()
+    RepairLeastSquares(original, plan, observed(original, (), [feeds], Observing(FitRules(matches=True))))(view)
+    stored, own, read = [], [], []
+    for network in (original, view):
+        norm = next(node for node in network.nodes if node.op_type == "BatchNormalization")
+        (stored if network is view else own).extend(network.weight(name) for name in norm.input[3:])
+        network.model.graph.output.append(onnx.helper.make_empty_tensor_value_info(norm.input[0]))
+        read.append(np.moveaxis(run(to_model(network), feeds)[1], 1, 0).reshape(12, -1))
+    covariances = np.array([np.cov(pair, bias=True) for pair in zip(*read, strict=True)])
+    of_both, slopes = covariances[:, 1, 1], covariances[:, 0, 1] / covariances[:, 0, 0]
+    known = slopes**2 * covariances[:, 0, 0] / of_both
+    assert known.min() < 0.3  # there is something to tell apart
+    ratio = own[1] / covariances[:, 0, 0]
+    assert np.abs(np.log(ratio)).max() > 0.5
+    np.testing.assert_allclose(stored[1], of_both * (1.0 + known * (ratio - 1.0)), rtol=1e-3)
+    moved = read[1].mean(axis=1) + slopes * (own[0] - read[0].mean(axis=1))
+    np.testing.assert_allclose(stored[0], moved, atol=1e-3)
 
 
 # -- against repair from the weights alone -----------------------------------------------------------
