@@ -55,17 +55,18 @@ class Restoration:
             return
         x = before.input[0]
         mapped = self._walk.map(x, 1)
+        own, ran = (_statistics(v, norm) for v in (self._original, self._walk.reference.view))
+        matched = not all(map(np.array_equal, own, ran))
         if mapped is None or not self._walk.deviates(before):
-            self._borrow(norm, x, mapped)
+            if matched:
+                self._borrow(norm, x, mapped, ran)
             return
-        own_mean, own_sigma = _statistics(self._original, norm)
-        ran_mean, ran_sigma = _statistics(self._walk.reference.view, norm)
+        (own_mean, own_sigma), (ran_mean, ran_sigma) = own, ran
         now = ChannelMoments(self._walk.folded.values[x], 1)
         eps = norm.epsilon
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encode_samples((seen.mean - ran_mean) / ran_sigma)
         goal_deviation = mapped.encode_samples(np.sqrt(seen.variance) / ran_sigma)
-        matched = not (np.array_equal(own_mean, ran_mean) and np.array_equal(own_sigma, ran_sigma))
         known = self._moments(x, mapped) if matched or self._doubt else None
         if known is not None:
             goal_deviation *= np.clip(known.correlations, _LEAST_KNOWN, 1.0) ** self._doubt
@@ -77,7 +78,7 @@ class Restoration:
         sigma = np.maximum(sigma, np.sqrt(eps))
         mean = now.mean - goal_mean * sigma
         self._stored[norm.mean], stored = mean, sigma**2
-        if known is not None and matched:
+        if known is not None:
             # Only the part of a channel that follows its members has other statistics on the original's inputs.
             ratio = np.exp(mapped.encode_samples(np.log(own_sigma / ran_sigma)))
             self._stored[norm.mean] = mean + known.slopes * mapped.encode_samples(own_mean - ran_mean)
@@ -92,11 +93,8 @@ class Restoration:
             moments.add(mapped.encode_samples(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
         return moments
 
-    def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None) -> None:
+    def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None, ran: tuple[Matrix, Matrix]) -> None:
         """Let a BatchNormalization run with what the original runs with, and store what it has now."""
-        own, ran = (_statistics(v, norm) for v in (self._original, self._walk.reference.view))
-        if all(map(np.array_equal, own, ran)):
-            return
         self._stored.update({n: self._view.weight(n) for n in (norm.mean, norm.variance)})
         if mapped is not None:
             mean, sigma = (np.asarray(mapped.encode_samples(values), np.float64) for values in ran)
