@@ -15,7 +15,7 @@ from onnxfold.folding.fold_model import FoldedModel, WrittenModel, fold_model
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.networks.joined_model import JoinedModel, joined_inputs
-from onnxfold.folding.one_graph import find_candidates
+from onnxfold.folding.one_graph import with_candidates
 from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, integer_reason, open_model
 from onnxfold.folding.prepare import Folded, PreparedModel, prepare
 from onnxfold.graph.files.load import ModelLike
@@ -76,10 +76,7 @@ class FoldTask:
         `chooses` says whether losses choose the widths: all candidates are computed then, before any graph is folded.
         """
         prepared = prepare(self.opened, self.method, inputs, self.config.seed)
-        graphs = prepared.graphs
-        if chooses:
-            graphs = [replace(graph, candidates=find_candidates(graph, self.progress)) for graph in graphs]
-        return replace(prepared, done=self.done, graphs=graphs)
+        return replace(with_candidates(prepared, self.progress) if chooses else prepared, done=self.done)
 
     def inputs(self, *, needed: bool) -> ChosenInputs:
         """Return the inputs: if the model is made of networks and no samples are given, a part from each of them."""

@@ -24,7 +24,7 @@ from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.cluster.task import Candidates, ComparedGraph, Sources, Task, Weighted
 from onnxfold.errors import VerificationError
 from onnxfold.folding.methods import RepairTask
-from onnxfold.folding.prepare import Folded, Prepared
+from onnxfold.folding.prepare import Folded, Prepared, PreparedModel
 from onnxfold.folding.probes.diagnose import diagnose, error_curves
 from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.folding.probes.sensitivity import Probe, measured_sensitivities
@@ -157,6 +157,12 @@ class GroupCandidates:
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
         candidates, held = self._candidates[i], self._tasks.stored.held
         return Probe(self._groups[i], candidates, moments, of_tokens=self._at_once, held=held)
+
+
+def with_candidates(prepared: PreparedModel, progress: Progress = silent) -> PreparedModel:
+    """Return a prepared model with what every group of its graphs could become."""
+    graphs = [replace(graph, candidates=find_candidates(graph, progress)) for graph in prepared.graphs]
+    return replace(prepared, graphs=graphs)
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:

@@ -17,7 +17,7 @@ from onnxfold.fidelity.measures import fidelity
 from onnxfold.files import Cache, key_of
 from onnxfold.folding.fold_model import fold_model
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.one_graph import find_candidates
+from onnxfold.folding.one_graph import with_candidates
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import prepare
 from onnxfold.graph.files.provenance import fingerprint
@@ -95,9 +95,7 @@ def _fold(opened: OpenedModel, seen: ModelInputs, seed: int) -> GraphView:
     """Return a trial fold by the default method."""
     config = FoldConfig(sparsity=_REMOVED)
     method = find_method(config.method).form(is_language=False)
-    prepared = prepare(opened.copy(), method, seen, seed)
-    graphs = [replace(graph, diagnoses=False) for graph in prepared.graphs]
-    prepared = replace(prepared, graphs=[replace(g, candidates=find_candidates(g, silent)) for g in graphs])
+    prepared = with_candidates(prepare(opened.copy(), method, seen, seed)).trial()
     adds_biases = method.repair_row.adds_biases
     request = width_request(prepared.opened.graphs, config, opened.size, adds_biases=adds_biases)
     return fold_model(prepared, request, config, silent).view
