@@ -43,15 +43,15 @@ def may_go_astray(inputs: ModelInputs) -> bool:
 def compare_inputs(
     opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, cache: Cache, progress: Progress
 ) -> ModelInputs:
-    """Return the inputs whose fold loses less on both kinds; the first where that cannot be tried."""
+    """Return the inputs whose fold loses less on both kinds; the first, with the reason, where that cannot be tried."""
     arrays = [v.tobytes() for inputs in kinds for batch in inputs.batches for v in batch.values()]
     key = key_of({"model": fingerprint(opened.view), "inputs": b"".join(arrays), "seed": str(seed)})
     losses = cache.read(_CACHED, key, lambda file: _checked(np.frombuffer(file).tolist(), len(kinds)))
     if losses is None:
         try:
             losses = _losses(opened, kinds, seed, progress)
-        except OnnxFoldError:
-            return kinds[0]
+        except OnnxFoldError as error:
+            return replace(kinds[0], reason=f"{kinds[0].reason}; not compared with {kinds[-1].kind}: {error}")
         cache.put(_CACHED, key, np.array(losses).tobytes())
     lost = ", ".join(f"on {inputs.kind} {loss:.2g}" for inputs, loss in zip(kinds, losses, strict=True))
     best = kinds[int(np.argmin(losses))]
