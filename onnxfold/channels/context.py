@@ -25,7 +25,7 @@ from onnxfold.channels.declarations import (
     Select,
     Use,
 )
-from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.nodes import read_names
 from onnxfold.graph.registry import NodeReader, OperatorRegistry
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
@@ -251,7 +251,7 @@ class NodeContext(NodeReader):
 
     def refuse_rest(self, reason: str) -> None:
         """Block every axis of the node's tensors that no declaration mentioned."""
-        tensors = dict.fromkeys(filter(None, [*self.inputs, *captured_names(self.node), *self.outputs]))
+        tensors = dict.fromkeys([*read_names(self.node), *filter(None, self.outputs)])
         for place in ((tensor, axis) for tensor in tensors for axis in range(len(self.known_shape(tensor) or ()))):
             if place not in self._mentioned:
                 self.declarations.append(Block(Axis(*place), reason, self.key))

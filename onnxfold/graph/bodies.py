@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
-from onnxfold.graph.nodes import captured_names, node_key, outer_tensors
+from onnxfold.graph.nodes import node_key, outer_tensors, read_names
 from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of
 from onnxfold.graph.view import GraphView
 
@@ -119,5 +119,5 @@ def needed_nodes(view: GraphView, outputs: Collection[str], instead: Mapping[str
         key = node_key(node)
         if not wanted.isdisjoint(node.output):
             keys.add(key)
-            wanted.update(instead[key] if key in instead else filter(None, [*node.input, *captured_names(node)]))
+            wanted.update(instead[key] if key in instead else read_names(node))
     return keys

@@ -118,13 +118,18 @@ def captured_names(node: NodeProto) -> list[str]:
     return list(dict.fromkeys(name for graph in subgraphs(node) for name in outer_tensors(graph)))
 
 
+def read_names(node: NodeProto) -> list[str]:
+    """Return the tensors that a node reads, those inside its bodies included, each once."""
+    return [name for name in dict.fromkeys([*node.input, *captured_names(node)]) if name]
+
+
 def outer_tensors(graph: GraphProto) -> list[str]:
     """Return the outer tensors that a body reads, in order, each once."""
     names: dict[str, None] = {}
     local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
     for inner in graph.node:
-        for name in [*inner.input, *captured_names(inner)]:
-            if name and name not in local:
+        for name in read_names(inner):
+            if name not in local:
                 names[name] = None
         local.update(inner.output)
     for out in graph.output:

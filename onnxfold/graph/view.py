@@ -9,7 +9,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
 
@@ -86,9 +86,8 @@ class GraphView:
         if self._consumers is None:
             self._consumers = {}
             for node in self.graph.node:
-                for name in dict.fromkeys([*node.input, *captured_names(node)]):
-                    if name:
-                        self._consumers.setdefault(name, []).append(node)
+                for name in read_names(node):
+                    self._consumers.setdefault(name, []).append(node)
         return self._consumers.get(tensor, [])
 
     def replace_nodes(self, nodes: Iterable[NodeProto]) -> None:

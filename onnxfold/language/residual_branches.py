@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import MICROSOFT, SUM_AND_NORM
@@ -121,14 +121,14 @@ def _region(view: GraphView, places: dict[str, int], stream: str, result: str, f
         if node is None or node_key(node) in before or places[node_key(node)] <= first:
             continue
         before[node_key(node)] = node
-        ahead += [name for name in (*node.input, *captured_names(node)) if name]
+        ahead += read_names(node)
     source = view.producer(stream)
     # What adds and norms gives the sum and its norm: the branch reads the norm.
     behind = {stream} if source is None or source.op_type not in SUM_AND_NORM else set(filter(None, source.output))
     region: set[str] = set()
     for key in sorted(before, key=places.__getitem__):
         node = before[key]
-        if not behind.isdisjoint((*node.input, *captured_names(node))):
+        if not behind.isdisjoint(read_names(node)):
             region.add(key)
             behind.update(filter(None, node.output))
     return region if result in behind and result != stream else set()

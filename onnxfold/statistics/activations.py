@@ -13,7 +13,7 @@ from onnx import NodeProto
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.bodies import needed_nodes
-from onnxfold.graph.nodes import captured_names, node_key
+from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.run.session import fit_feeds
 from onnxfold.graph.tensors import Array
@@ -81,7 +81,7 @@ class Activations:
         self.values: dict[str, Sequence[Array]] = {name: [batch[name] for batch in fitted] for name in fitted[0]}
         self._batches = len(inputs)
         self.sessions = NodeSessions(view)
-        self._readers = Counter(n for node in view.nodes for n in reads(node))
+        self._readers = Counter(n for node in view.nodes for n in read_names(node))
         self._needed: set[str] | None = None
 
     def walk(
@@ -144,16 +144,11 @@ class Activations:
 
     def release(self, node: NodeProto) -> None:
         """Forget what nobody reads after this node."""
-        for name in reads(node):
+        for name in read_names(node):
             self._readers[name] -= 1
-        for name in [*reads(node), *node.output]:
+        for name in [*read_names(node), *node.output]:
             if self._readers[name] <= 0:
                 self.values.pop(name, None)
-
-
-def reads(node: NodeProto) -> list[str]:
-    """Return the tensors that a node reads, those inside its bodies included, each once."""
-    return [n for n in dict.fromkeys([*node.input, *captured_names(node)]) if n]
 
 
 #: Smallest and largest value of a tensor.

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from onnxfold.graph.bodies import needed_nodes
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, rewritten, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, read_names, rewritten, subgraphs
 from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -126,7 +126,7 @@ class RemoveUnused(Pass):
         """Remove the nodes first."""
         lost = {node_key(node) for node in view.nodes} - needed_nodes(view, view.output_names, {})
         modified = view.substitute({}, removed=lost)
-        needed = {*view.output_names, *(name for n in view.nodes for name in (*n.input, *captured_names(n)))}
+        needed = {*view.output_names, *(name for n in view.nodes for name in read_names(n))}
         # Sparse initializers and quantisation annotations name weights too; they stay.
         needed |= {a.value for q in view.graph.quantization_annotation for a in q.quant_parameter_tensor_names}
         unused = [name for name in view.weights if name not in needed]

@@ -21,14 +21,14 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.layers import own_statistics
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.nodes import node_key
+from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.fold_channels import AxisMap, axis_map
 from onnxfold.progress import Progress, silent
-from onnxfold.statistics.activations import Activations, Batches, reads
+from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.observe import Observation, match_statistics
 
 
@@ -85,7 +85,7 @@ class SideBySide:
         looked_at: dict[str, list[str]] = {}  # by a repair, when it comes to a node
         for node in self.reference.view.nodes:
             of_results = node.output if written is None or written(node) else ()
-            if names := [*(reads(node) if self.repairs(node) else ()), *of_results]:
+            if names := [*(read_names(node) if self.repairs(node) else ()), *of_results]:
                 looked_at[node_key(node)] = names
         self.folded.limit(looked_at)
         for before in self.reference.walk(looked_at, partial(progress, action)):
@@ -130,7 +130,7 @@ class SideBySide:
 
     def repairs(self, node: NodeProto) -> bool:
         """Whether a repair may change something at a node: a weight that was merged, or statistics."""
-        changed = any(name in self._repaired for name in reads(node))
+        changed = any(name in self._repaired for name in read_names(node))
         return changed or own_statistics(self.reference.view, node) is not None
 
     def deviates(self, node: NodeProto) -> bool:
@@ -138,7 +138,7 @@ class SideBySide:
 
         Elsewhere there is nothing to repair: a repair would only turn rounding into weights.
         """
-        return any(name in self._deviating or name in self._changed for name in reads(node))
+        return any(name in self._deviating or name in self._changed for name in read_names(node))
 
     def loses(self, tensor: str, axis: int) -> bool:
         """Whether an activation's axis loses more than exact duplicates."""

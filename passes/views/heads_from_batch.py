@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, captured_names, node_key, rewritten
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, node_key, read_names, rewritten
 from onnxfold.graph.patterns import Dims, Mismatch, dims
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -74,7 +74,7 @@ class _Moved:
         Views whose results are read by no product stay, too.
         """
         for node in self.view.nodes:
-            read = [self.apart[name] for name in (*node.input, *captured_names(node)) if name in self.apart]
+            read = [self.apart[name] for name in read_names(node) if name in self.apart]
             try:
                 if read:
                     self._move(node)

@@ -25,7 +25,7 @@ from onnxfold.budget.costs.weights import BatchOfOne, graphs_of, used_nodes
 from onnxfold.channels.context import Result
 from onnxfold.channels.layers import result_of
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.nodes import attr_int, captured_names
+from onnxfold.graph.nodes import attr_int, captured_names, read_names
 from onnxfold.graph.tensors import bits_per_element, constant_value, type_of
 from onnxfold.graph.view import GraphView
 
@@ -129,7 +129,7 @@ class _Buffers:
     def __init__(self, view: GraphView, axes: FoldedAxes, count: int) -> None:
         self._view, self._axes, self._sizes = view, axes, BatchOfOne(view)
         nodes = used_nodes(view)
-        self._last_reader = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
+        self._last_reader = {name: i for i, node in enumerate(nodes) for name in read_names(node)}
         self._last_reader.update(dict.fromkeys(view.output_names, len(nodes)))
         self.bytes: list[Product] = []
         self.first: list[int] = []
@@ -165,7 +165,7 @@ class _Buffers:
 
     def _shared_buffer(self, node: NodeProto, i: int) -> int | None:
         """Return the buffer that a node's result shares with its input; None if it needs a separate one."""
-        read = {self._of[name] for name in _reads(node) if name in self._of}
+        read = {self._of[name] for name in read_names(node) if name in self._of}
         result = result_of(self._view, node)
         if result is Result.VIEW:
             return self._of.get(node.input[0])
@@ -184,7 +184,3 @@ class _Buffers:
         changes = self._sign * self._table(widths)[self._buffer]
         peak: Integers = changes.cumsum(axis=0).max(axis=0, initial=0)
         return peak
-
-
-def _reads(node: NodeProto) -> list[str]:
-    return [name for name in (*node.input, *captured_names(node)) if name]

@@ -10,7 +10,7 @@ from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count,
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
 from onnxfold.graph.files.well_formed import inline_calls
-from onnxfold.graph.nodes import all_nodes, captured_names, dequantized_tensors, node_key, scales, subgraphs
+from onnxfold.graph.nodes import all_nodes, dequantized_tensors, node_key, read_names, scales, subgraphs
 from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
@@ -133,7 +133,7 @@ def count_parameters(view: GraphView) -> int:
     quantised, a model has as many weights as before.
     """
     nodes = used_nodes(view)
-    needed = {*view.output_names, *(name for node in nodes for name in (*node.input, *captured_names(node)))}
+    needed = {*view.output_names, *(name for node in nodes for name in read_names(node))}
     total = sum(view.weight_size(n) for n in weight_names(view) if n in needed)
     for node in all_nodes([*nodes, *(node for function in view.model.functions for node in function.node)]):
         value = constant_value(node)

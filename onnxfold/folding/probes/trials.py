@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import node_key
+from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import Answers, TokenAnswers
-from onnxfold.statistics.activations import Activations, reads
+from onnxfold.statistics.activations import Activations
 
 #: The last nodes, as many at most, are run on one batch after the other; what runs them is kept meanwhile.
 _ALONE = 16
@@ -100,12 +100,12 @@ class _Trials:
         if nodes:
             self._begin(nodes[0])
         runners = [NodeRunner(walk.view, node, walk.sessions) for node in nodes]
-        last = {name: i for i, node in enumerate(nodes) for name in reads(node)}
+        last = {name: i for i, node in enumerate(nodes) for name in read_names(node)}
         for place in range(len(self.outcomes) + 1 if nodes else 0):
             values = {name: batches[place] for name, batches in walk.values.items()}
             for i, (node, runner) in enumerate(zip(nodes, runners, strict=True)):
                 values |= self._run_one(node, runner, place, {name: values[name] for name in runner.inputs})
-                for name in (*reads(node), *node.output):
+                for name in (*read_names(node), *node.output):
                     if last.get(name, -1) <= i:
                         values.pop(name, None)
 

@@ -8,7 +8,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, rewritten, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, read_names, rewritten, subgraphs
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
@@ -85,7 +85,7 @@ class NodeRunner:
         self._node = node
         self._sessions = sessions or NodeSessions(view)
         self._session: ort.InferenceSession | None = None
-        names = dict.fromkeys(n for n in [*node.input, *captured_names(node)] if n)
+        names = read_names(node)
         constants = [n for n in names if view.holder(n) is not None]
         self.inputs = [n for n in names if n not in constants]
         self._packs = self._is_packed()

@@ -10,7 +10,7 @@ from operator import add
 
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import all_nodes, captured_names
+from onnxfold.graph.nodes import all_nodes, read_names
 from onnxfold.graph.tensors import Array, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -45,12 +45,12 @@ class Footprint:
         sampled, unknown = _sampled_tensors(view), ""
         # The numbers of the nodes that write tensors, and of those that read them last.
         written = dict.fromkeys(sizes, 0)
-        read = {name: i for i, node in enumerate(view.nodes) for name in _reads(node)}
+        read = {name: i for i, node in enumerate(view.nodes) for name in read_names(node)}
         read |= {} if walked else dict.fromkeys(view.output_names, len(view.nodes))
         nodes = view.nodes[: _last_layer(view, types, sampled)] if walked else view.nodes
         for i, node in enumerate(nodes):
             # Not their sum: sizes of a stream that blocks add to would double with every block.
-            largest_read = max((sizes[name] for name in _reads(node) if name in sizes), default=0)
+            largest_read = max((sizes[name] for name in read_names(node) if name in sizes), default=0)
             for name in filter(None, node.output):
                 size = tensor_bytes(types.get(name))
                 if size is None and any(n.op_type in GROWING for n in all_nodes([node])):
@@ -80,7 +80,7 @@ def _sampled_tensors(view: GraphView) -> set[str]:
     """Return the tensors that depend on the inputs; all others are computed of weights alone."""
     tensors = set(view.input_names)
     for node in view.nodes:
-        if not tensors.isdisjoint(_reads(node)):
+        if not tensors.isdisjoint(read_names(node)):
             tensors.update(node.output)
     return tensors
 
@@ -89,7 +89,7 @@ def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[s
     """Return the place of the last node that reads a matrix of weights, and activations; None where there is none."""
 
     def is_layer(node: NodeProto) -> bool:
-        read = _reads(node)
+        read = read_names(node)
         is_matrix = (name not in sampled and len(_dims(view, types, name)) > 1 for name in read)
         return not sampled.isdisjoint(read) and any(is_matrix)
 
@@ -115,7 +115,3 @@ def tensor_bytes(kind: TensorType | None, open_dimension: int | None = None) -> 
         return None
     item = helper.tensor_dtype_to_np_dtype(elem_type).itemsize if elem_type else _UNKNOWN_BYTES
     return prod((d for d in dims if d is not None), start=item)
-
-
-def _reads(node: NodeProto) -> list[str]:
-    return [name for name in dict.fromkeys([*node.input, *captured_names(node)]) if name]
