@@ -1,10 +1,11 @@
 """Fold groups: the result of the channel analysis; and what weights hold for their channels, by unit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,17 @@ from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select,
 from onnxfold.graph.tensors import Array, working_type
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def lists_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of every key in their order, keys in the order in which they first occur."""
+    lists: dict[K, list[V]] = {}
+    for key, value in pairs:
+        lists.setdefault(key, []).append(value)
+    return lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +172,7 @@ class FoldGroup:
 
     @cached_property
     def _by_node(self) -> dict[Role, dict[str, list[Member]]]:
-        by_node: dict[Role, dict[str, list[Member]]] = {role: {} for role in Role}
-        for member in self.members:
-            for use in member.uses:
-                by_node[member.role].setdefault(use.node, []).append(member)
-        return by_node
+        return {role: lists_by_key((use.node, m) for m in self.with_role(role) for use in m.uses) for role in Role}
 
     def matches(self, glob: str) -> bool:
         """Whether the group's name or one of its producing nodes matches a glob or equals it literally."""
@@ -172,6 +180,11 @@ class FoldGroup:
 
     def __repr__(self) -> str:
         return f"FoldGroup({self.name!r}, size={self.size}, weights={len(self.members)})"
+
+
+def members_by_tensor(groups: Iterable[FoldGroup]) -> dict[str, list[tuple[int, Member]]]:
+    """Return the members of groups, with the numbers of these, by the weight that they lie on."""
+    return lists_by_key((m.axis.tensor, (g, m)) for g, group in enumerate(groups) for m in group.members)
 
 
 @dataclass(frozen=True)

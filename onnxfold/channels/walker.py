@@ -31,7 +31,16 @@ from onnxfold.channels.declarations import (
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
-from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, settled_tie, tie_of
+from onnxfold.channels.group import (
+    Allowed,
+    ChannelAnalysis,
+    FoldGroup,
+    Member,
+    WidthRules,
+    lists_by_key,
+    settled_tie,
+    tie_of,
+)
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, subgraphs
 from onnxfold.graph.view import GraphView
@@ -164,21 +173,14 @@ class _BlockedUnits:
 def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _BlockedUnits:
     """Find the units that must stay."""
     blocked = _BlockedUnits(elements.unit_count)
-    known: dict[tuple[str, int], list[Axis]] = defaultdict(list)
-    for axis in elements.axes:  # a packed axis must stay where the plain one must
-        known[axis.tensor, axis.axis].append(axis)
+    cuts = lists_by_key(((axis.tensor, axis.axis), axis) for axis in elements.axes)
+    waiting = dict(cuts)  # a packed axis must stay where the plain one must
     for d in declarations:
         if isinstance(d, Block):
-            for axis in known.pop((d.axis.tensor, d.axis.axis), ()):
+            for axis in waiting.pop((d.axis.tensor, d.axis.axis), ()):
                 blocked.add(elements.units_on(axis), d)
     # So must weight axes that different nodes use in different roles, or cut differently.
-    uses: dict[tuple[str, int], list[Use]] = defaultdict(list)
-    for d in declarations:
-        if isinstance(d, Use):
-            uses[d.axis.tensor, d.axis.axis].append(d)
-    cuts: dict[tuple[str, int], list[Axis]] = defaultdict(list)
-    for axis in elements.axes:
-        cuts[axis.tensor, axis.axis].append(axis)
+    uses = lists_by_key(((d.axis.tensor, d.axis.axis), d) for d in declarations if isinstance(d, Use))
     for (tensor, _), axes in cuts.items():
         for axis in axes if len(axes) > 1 else ():
             reason = f"'{tensor}' is read by nodes that cut this axis into different groups"
@@ -196,10 +198,7 @@ def _build_groups(
     view: GraphView, elements: Elements, declarations: list[Declaration]
 ) -> tuple[list[FoldGroup], _BlockedUnits]:
     blocked = _block_units(elements, declarations)
-    uses: dict[Axis, list[Use]] = defaultdict(list)
-    for d in declarations:
-        if isinstance(d, Use) and d.axis in elements.offset:
-            uses[d.axis].append(d)
+    uses = lists_by_key((d.axis, d) for d in declarations if isinstance(d, Use) and d.axis in elements.offset)
     produced = np.zeros(elements.unit_count, bool)
     for axis, axis_uses in uses.items():
         if axis_uses[0].role is Role.PRODUCER:
@@ -208,14 +207,9 @@ def _build_groups(
     foldable[blocked.mask] = False
 
     occurrences = Occurrences(elements, foldable)
-    by_signature: dict[bytes, list[int]] = defaultdict(list)
-    for unit, signature in occurrences.signatures():
-        by_signature[signature].append(unit)
-
-    equal: dict[Axis, list[tuple[int, EqualBlocks]]] = defaultdict(list)
-    for number, d in enumerate(declarations):
-        if isinstance(d, EqualBlocks) and d.axis in elements.offset:
-            equal[d.axis].append((number, d))
+    by_signature = lists_by_key((signature, unit) for unit, signature in occurrences.signatures())
+    parts = [d for d in declarations if isinstance(d, EqualBlocks) and d.axis in elements.offset]
+    equal = lists_by_key((d.axis, (number, d)) for number, d in enumerate(parts))
     apart = {d.axis for d in declarations if isinstance(d, Apart)}
     groups = []
     for units in by_signature.values():

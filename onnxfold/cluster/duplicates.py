@@ -12,8 +12,6 @@ that is left stands for equally many. So classes of such a group are cut into pa
 that divides the sizes of all classes.
 """
 
-from collections import defaultdict
-
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +19,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member, move_to_front
+from onnxfold.channels.group import FoldGroup, Member, members_by_tensor, move_to_front
 from onnxfold.cluster.partition import Labels, renumber
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -79,14 +77,10 @@ def _project(
     view: GraphView, groups: list[FoldGroup], labels: list[Labels], random: np.random.Generator
 ) -> list[tuple[Vector, Vector]]:
     """Return per group projections of shape (n, columns) and the rounding that each may have."""
-    by_tensor: dict[str, list[tuple[int, Member]]] = defaultdict(list)
-    for g, group in enumerate(groups):
-        for member in group.members:
-            by_tensor[member.axis.tensor].append((g, member))
     draws = [random.standard_normal((label.max() + 1, 64)) for label in labels]
     columns: list[list[Vector]] = [[] for _ in groups]
     scales: list[list[Vector]] = [[] for _ in groups]
-    for tensor, members in by_tensor.items():
+    for tensor, members in members_by_tensor(groups).items():
         values = view.weight(tensor)
         epsilon = _epsilon(values.dtype)
         tolerance = _EPSILONS * epsilon

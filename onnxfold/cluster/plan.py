@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Positions
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup, Member, lists_by_key
 from onnxfold.cluster.partition import ChannelPartition, Labels
 from onnxfold.progress import Progress, silent
 
@@ -29,11 +29,7 @@ class FoldPlan:
 
     @cached_property
     def _members(self) -> dict[str, list[tuple[Member, ChannelPartition]]]:
-        members: dict[str, list[tuple[Member, ChannelPartition]]] = {}
-        for group, partition in self:
-            for member in group.members:
-                members.setdefault(member.axis.tensor, []).append((member, partition))
-        return members
+        return lists_by_key((m.axis.tensor, (m, partition)) for group, partition in self for m in group.members)
 
     def groups_on(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
         """Return the groups that lie on the axis of an activation, with their partitions."""
@@ -41,11 +37,7 @@ class FoldPlan:
 
     @cached_property
     def _groups_by_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
-        folds: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
-        for group, partition in self:
-            for axis in group.tensors:
-                folds.setdefault(axis, []).append((group, partition))
-        return folds
+        return lists_by_key((axis, (group, partition)) for group, partition in self for axis in group.tensors)
 
     @cached_property
     def _dropped_positions(self) -> dict[Axis, Positions]:

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Positions, Role
-from onnxfold.channels.group import FoldGroup, Member, rows_of
+from onnxfold.channels.group import FoldGroup, Member, lists_by_key, rows_of
 from onnxfold.channels.layers import own_statistics, takes_mean
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
@@ -136,11 +136,12 @@ def observe(
     """Run a network once."""
     reference = view.copy()
     activations = Activations(reference, inputs)
-    consumers: dict[str, list[tuple[int, Member, Axis]]] = {}
-    for i, group in enumerate(groups):
-        for member in (*group.with_role(Role.CONSUMER), *group.scoring):
-            for use in member.uses:
-                consumers.setdefault(use.node, []).append((i, member, use.channels))
+    consumers = lists_by_key(
+        (use.node, (i, member, use.channels))
+        for i, group in enumerate(groups)
+        for member in (*group.with_role(Role.CONSUMER), *group.scoring)
+        for use in member.uses
+    )
     moments_of_groups: list[list[ConsumerMoments]] = [[] for _ in groups]
     covariances: dict[tuple[int, Axis, bool], tuple[Matrix, float]] = {}
 
@@ -165,10 +166,8 @@ def observe(
                 ConsumerMoments(covariance, gram, shrinkage, how.rules.doubt, alike, has_bias, places)
             )
 
-    ends: dict[str, list[int]] = {}  # groups by the node that is the last to read them
     last = {j: key for key in map(node_key, reference.nodes) for j, _, _ in consumers.get(key, ())}
-    for j, key in last.items():
-        ends.setdefault(key, []).append(j)
+    ends = lists_by_key((key, j) for j, key in last.items())  # groups by the node that is the last to read them
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
     looked_at = {key: {channels.tensor for _, _, channels in uses} for key, uses in consumers.items()}
     if how.rules.matches:

@@ -5,7 +5,6 @@ are taken apart into them: what a head's position says of another head's is no m
 consumer is refitted by what all positions that are left say.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -14,7 +13,7 @@ from onnx import NodeProto
 from scipy.linalg import block_diag
 
 from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select
-from onnxfold.channels.group import Fold, FoldGroup, Member, merge_axis, put_rows_of, rows_of
+from onnxfold.channels.group import Fold, FoldGroup, Member, lists_by_key, merge_axis, put_rows_of, rows_of
 from onnxfold.channels.layers import epsilon
 from onnxfold.cluster.partition import ChannelPartition, Labels, Samples, mean_partition
 from onnxfold.cluster.plan import FoldPlan
@@ -184,11 +183,8 @@ def merge_weight(
     """
     for axis, fold in (decoded or {}).items():
         values = merge_axis(values, axis.axis, axis.blocks, [fold])
-    folds: dict[Axis, list[tuple[Member, ChannelPartition]]] = defaultdict(list)
-    for member, partition in plan.members_of(tensor):
-        if member.axis not in (decoded or {}):
-            folds[member.axis].append((member, partition))
-    for axis, members in folds.items():
+    planned = ((m.axis, (m, p)) for m, p in plan.members_of(tensor) if m.axis not in (decoded or {}))
+    for axis, members in lists_by_key(planned).items():
         values = _merge_axis(view, axis, members, values)
     return values
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import FoldGroup, Member, taken_rows
+from onnxfold.channels.group import FoldGroup, Member, members_by_tensor, taken_rows
 from onnxfold.cluster.partition import Labels
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
@@ -44,11 +44,7 @@ def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Seq
 
 def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
     """Match the channels of all networks to those of the first one."""
-    on_tensor: dict[str, list[tuple[int, Member]]] = {}
-    for g, group in enumerate(groups):
-        for member in group.members:
-            on_tensor.setdefault(member.axis.tensor, []).append((g, member))
-    state = _Matching(view, groups, sources, on_tensor)
+    state = _Matching(view, groups, sources)
     for round_number in range(_MOST_ROUNDS):
         changed = [state.solve(g) for g in range(len(groups))]
         if round_number and not any(changed):
@@ -72,9 +68,9 @@ class _Matching:
     view: GraphView
     groups: Sequence[FoldGroup]
     sources: Sequence[Labels | None]
-    on_tensor: dict[str, list[tuple[int, Member]]]
 
     def __post_init__(self) -> None:
+        self.on_tensor = members_by_tensor(self.groups)
         self.unit = [np.full(group.size, -1, np.int64) for group in self.groups]
         self.solved: set[int] = set()
 
