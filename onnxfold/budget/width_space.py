@@ -163,8 +163,8 @@ def preferred_steps(view: GraphView, groups: Sequence[FoldGroup], block: int = 1
     """
     ladders = []
     for group in groups:
-        nodes = (view.producer(output) for role in (Role.PRODUCER, Role.CONSUMER) for output in group.by_node(role))
-        operators = (linear(view, node) for node in nodes if node is not None)
+        keys = (key for role in (Role.PRODUCER, Role.CONSUMER) for key in group.by_node(role))
+        operators = (linear(view, view.producer(key)) for key in keys)
         tiled = any(operator is not None and is_tiled(view, operator) for operator in operators)
         tile = max(block, WIDE_STEP if group.size >= WIDE else 1)
         wanted = (*((tile,) if tile > STEPS[0] else ()), *STEPS) if tiled else (1,)

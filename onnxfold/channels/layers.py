@@ -20,8 +20,10 @@ from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.view import GraphView
 
 
-def computation(view: GraphView, node: NodeProto) -> Computation | None:
-    """Return the computation of a node, as its channel rule declares it; None where it declares none."""
+def computation(view: GraphView, node: NodeProto | None) -> Computation | None:
+    """Return the computation of a node, as its channel rule declares it; None where it declares none or is None."""
+    if node is None:
+        return None
     rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
     return None if rule is None or rule.computes is None else rule.computes(NodeContext(view, node, set()))
 
@@ -32,13 +34,13 @@ def result_of(view: GraphView, node: NodeProto) -> Result:
     return Result.NEW if rule is None else rule.result
 
 
-def linear(view: GraphView, node: NodeProto) -> Linear | None:
+def linear(view: GraphView, node: NodeProto | None) -> Linear | None:
     """Return the computation of a linear operator, None for other nodes."""
     operator = computation(view, node)
     return operator if isinstance(operator, Linear) else None
 
 
-def batch_norm(view: GraphView, node: NodeProto) -> BatchNorm | None:
+def batch_norm(view: GraphView, node: NodeProto | None) -> BatchNorm | None:
     """Return the computation of a BatchNormalization, None for other nodes."""
     norm = computation(view, node)
     return norm if isinstance(norm, BatchNorm) else None
@@ -64,8 +66,7 @@ def takes_mean(view: GraphView, node: NodeProto) -> bool:
 
 def epsilon(view: GraphView, member: Member) -> float:
     """Return the epsilon of the BatchNormalization that a member belongs to."""
-    node = view.producer(member.uses[0].node)
-    norm = batch_norm(view, node) if node is not None else None
+    norm = batch_norm(view, view.producer(member.uses[0].node))
     assert norm is not None
     return norm.epsilon
 
@@ -127,10 +128,10 @@ def find_layers(view: GraphView) -> Iterator[Layer]:
     yield from (layer for node in view.nodes if (layer := layer_of(view, node)) is not None)
 
 
-def layer_of(view: GraphView, node: NodeProto) -> Layer | None:
+def layer_of(view: GraphView, node: NodeProto | None) -> Layer | None:
     """Return the layer that a node computes; None where it is no linear operator or its rows are not followed."""
     operator = linear(view, node)
-    if operator is None or operator.rows is None:
+    if node is None or operator is None or operator.rows is None:
         return None
     layer = Layer(node, operator, operator.rows, "", node)
     width = layer.width(view)
@@ -139,7 +140,7 @@ def layer_of(view: GraphView, node: NodeProto) -> Layer | None:
         is_vector = view.is_weight(bias) and view.weights[bias].shape[-1:] == (width,) == (view.weight_size(bias),)
         return replace(layer, bias=bias) if is_vector else layer
     reader = only_reader(view, node.output[0])
-    added = computation(view, reader) if reader is not None else None
+    added = computation(view, reader)
     if reader is not None and isinstance(added, Shift) and _lies_along(view, added.constant, layer, width):
         return replace(layer, bias=added.constant, last=reader)
     return layer
@@ -184,8 +185,7 @@ def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
     layers = []
     for member in group.with_role(Role.PRODUCER):
         for use in member.uses:
-            node = view.producer(use.node)
-            layer = layer_of(view, node) if node is not None else None
+            layer = layer_of(view, view.producer(use.node))
             if layer is None:
                 continue
             biases = group.by_node(Role.BIAS).get(node_key(layer.last), ())
@@ -239,8 +239,7 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
                 members.setdefault(use.node, {})[role] = member
     norms = []
     for output, m in members.items():
-        node = view.producer(output)
-        norm = batch_norm(view, node) if node is not None else None
+        norm = batch_norm(view, view.producer(output))
         if norm is not None and len(m) == 4:
             parameters = m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE]
             norms.append(Normalization(norm.epsilon, *parameters, in_front.get(output)))

@@ -307,9 +307,9 @@ def _refusals(
             refusals[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
     for d in declarations:  # weights of operators that refused to say anything
         if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:
-            shape, node = view.weights[d.axis.tensor].shape, view.producer(d.node)
+            shape = view.weights[d.axis.tensor].shape
             has_channels = len(shape) > 1 and d.axis.axis < 2 and shape[d.axis.axis] > 1
-            if has_channels and node is not None and linear(view, node) is not None:
+            if has_channels and linear(view, view.producer(d.node)) is not None:
                 refusals.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", d, 1.0))
     return sorted(refusals.values(), key=lambda r: (-r.weights, r.node, r.axis))
 

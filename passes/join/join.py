@@ -164,7 +164,7 @@ def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[li
 def _give_bias(view: GraphView, key: str) -> None:
     """Add zeros where counterparts of a layer add a bias."""
     node = view.producer(key)
-    operator = None if node is None else linear(view, node)
+    operator = linear(view, node)
     assert node is not None
     assert operator is not None
     assert operator.rows is not None

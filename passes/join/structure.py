@@ -283,8 +283,7 @@ def _joined_layer(view: GraphView, output: str, layers: Sequence[Layer], how: st
 
 def _own_layer(scratch: GraphView, output: str, axis: int) -> Layer | None:
     """Return the linear layer that writes an output, where its rows are the classes."""
-    node = scratch.producer(output)
-    layer = None if node is None else layer_of(scratch, node)
+    layer = layer_of(scratch, scratch.producer(output))
     if layer is None or layer.last is not layer.node or (layer.has_own_bias and not layer.bias):
         return None
     rank = len(scratch.shape(output) or ())

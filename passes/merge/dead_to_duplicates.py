@@ -111,8 +111,7 @@ def _constants_to_biases(view: GraphView, group: FoldGroup, values: Mapping[str,
 
 def _layer_with_room(view: GraphView, member: Member) -> Layer | None:
     """Return a consumer that takes a bias, and reads the same of a channel at every position; None for others."""
-    node = view.producer(member.uses[0].node) if len(member.uses) == 1 else None
-    layer = None if node is None else layer_of(view, node)
+    layer = layer_of(view, view.producer(member.uses[0].node)) if len(member.uses) == 1 else None
     if layer is None or not layer.operator.bias.takes_constants or layer.operator.bias.factor != 1.0:
         return None
     is_shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)

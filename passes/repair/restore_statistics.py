@@ -143,8 +143,7 @@ class Restoration:
         bias = bias_of(self._view, layer, len(gain)) if factor != 0.0 else None
         if bias is None:
             return False
-        node = self._view.producer(layer.node.output[0])
-        folded = None if node is None else linear(self._view, node)
+        folded = linear(self._view, self._view.producer(layer.node.output[0]))
         if folded is None or folded.rows is None:
             return False
         rows = folded.rows  # of as many groups as the fold left
