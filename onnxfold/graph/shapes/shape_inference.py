@@ -247,25 +247,23 @@ def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
 def _inferred_once(work: ModelProto) -> ModelProto:
     """Return the model with the shapes that ONNX infers at the first try, or unchanged if the inference fails."""
     # onnx propagates the values of every tensor of rank 1, of any length: of long ones it is left out.
-    attempts: tuple[dict[str, bool], ...] = ({"data_prop": True}, {})  # the second one is more forgiving
     if _has_large_numbers(work):
-        try:
-            plain = _infer(work)
-        except VerificationError:
-            raise
-        except Exception:  # the C++ code raises many types
+        plain = _try_to_infer(work)
+        if plain is None:
             return work
         infos = (*plain.graph.input, *plain.graph.value_info, *plain.graph.output)
         if any(_is_long(info.type.tensor_type.shape.dim) for info in infos):
             return plain
-    for options in attempts:
-        try:
-            return _infer(work, **options)
-        except VerificationError:
-            raise
-        except Exception:
-            continue
-    return work
+    return _try_to_infer(work, data_prop=True) or _try_to_infer(work) or work  # the second one is more forgiving
+
+
+def _try_to_infer(work: ModelProto, **options: bool) -> ModelProto | None:
+    try:
+        return _infer(work, **options)
+    except VerificationError:
+        raise
+    except Exception:  # the C++ code raises many types
+        return None
 
 
 def _infer(work: ModelProto, **options: bool) -> ModelProto:
