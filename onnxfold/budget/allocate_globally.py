@@ -37,17 +37,17 @@ def allocate_globally(
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
     if tied.are_free:
-        return _allocate(space, errors, budgets, tradeoff)
+        return _allocate(space, errors, budgets, tradeoff).tolist()  # type: ignore[no-any-return]
     widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
-    return tied.expand_widths(widths)
+    return tied.expand_widths(widths.tolist())
 
 
-def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
+def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> Integers:
     if tradeoff is None:
-        return _Search(space, errors, budgets).whole_widths
+        return _Search(space, errors, budgets).widths
     search = _Search(space, errors, budgets, tradeoff)
     if tradeoff.objective.added_error == np.inf:
-        return search.whole_widths
+        return search.widths
     plain = _Search(space, errors, budgets)
     bound = plain.total_error + tradeoff.objective.added_error
     if search.total_error > bound:
@@ -61,7 +61,7 @@ def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tra
                 search, low = tried, share
             else:
                 high = share
-    return search.whole_widths
+    return search.widths
 
 
 class _Search:
@@ -86,15 +86,9 @@ class _Search:
         self.widths = self._widen(self.widths)
         while tradeoff is None and (better := self._improve()) is not None:
             self.widths = better
-        if not any(
-            budget.unit == NANOSECONDS for budget in budgets.budgets
-        ):  # odd widths take time, and none of it should be used up
+        # Odd widths take time, and none of it should be used up.
+        if not any(budget.unit == NANOSECONDS for budget in budgets.budgets):
             self._relax()
-
-    @property
-    def whole_widths(self) -> list[int]:
-        """One width per group."""
-        return [int(w) for w in self.widths]
 
     @property
     def total_error(self) -> float:
@@ -151,7 +145,7 @@ class _Search:
         possible = moves.movable
         if not self._limits or not len(possible) or self._load(moves.present_costs())[0] > 1.0:
             return None
-        saved = self._total_load(moves.present_costs()) - self._total_load(moves.next_costs(possible))
+        saved = self._loads(moves.present_costs()).sum(axis=0) - self._loads(moves.next_costs(possible)).sum(axis=0)
         order = np.argsort(-saved / np.maximum(moves.added[possible], _LEAST_ERROR), kind="stable")
         bound = self.total_error * (1.0 - _GAIN)
         for i in possible[order[:_TRIES]].tolist():
@@ -240,10 +234,6 @@ class _Search:
     def _load(self, costs: list[Integers]) -> Matrix:
         """Return cost / limit of the tightest budget, shape (m,)."""
         return self._loads(costs).max(axis=0)  # type: ignore[no-any-return]
-
-    def _total_load(self, costs: list[Integers]) -> Matrix:
-        """Return the sum of cost / limit over the budgets, shape (m,)."""
-        return self._loads(costs).sum(axis=0)  # type: ignore[no-any-return]
 
     def _excess(self, costs: list[Integers]) -> Matrix:
         """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
