@@ -35,17 +35,12 @@ COUNTS: dict[str, Callable[[Array, Array], Array]] = {"Max": np.maximum, "Min": 
 _MATRIX = 2
 
 
-def looks_up(view: GraphView, node: NodeProto, along: int) -> bool:
-    """Whether a node looks up in a weight of two axes, along one of them."""
+def looks_up(view: GraphView, node: NodeProto, along: int = 0) -> bool:
+    """Whether a node looks up in a weight of two axes, along one of them: by default rows."""
     if node.op_type != "Gather" or node.domain not in DEFAULT_DOMAINS or not view.is_weight(node.input[0]):
         return False
     is_matrix = len(view.weights[node.input[0]].shape) == _MATRIX
     return is_matrix and attr_int(node, "axis", 0) in (along, along - _MATRIX)
-
-
-def looks_rows_up(view: GraphView, node: NodeProto) -> bool:
-    """Whether a node looks rows of a weight of two axes up."""
-    return looks_up(view, node, 0)
 
 
 def rows_of_ids(view: GraphView, index: str, count: int) -> Array:
@@ -68,7 +63,7 @@ def rows_of_ids(view: GraphView, index: str, count: int) -> Array:
 def is_part(view: GraphView, table: str) -> bool:
     """Whether several ids find the same row of a table, of zeros: what they stand for is found elsewhere."""
     for node in view.consumers(table):
-        counted = view.producer(node.input[1]) if looks_rows_up(view, node) else None
+        counted = view.producer(node.input[1]) if looks_up(view, node) else None
         if counted is None or counted.op_type not in COUNTS:
             continue
         rows = view.weights[table].shape[0]
@@ -89,7 +84,7 @@ def row_chances(view: GraphView, table: str, chances: Matrix) -> Matrix:
     """Return how common every row of a table is."""
     rows, *_ = view.weights[table].shape
     for node in view.consumers(table):
-        if looks_rows_up(view, node):
+        if looks_up(view, node):
             indices = rows_of_ids(view, node.input[1], len(chances))
             if known_ids(indices, rows) == len(chances):
                 return np.bincount(indices, weights=chances, minlength=rows).astype(np.float64)
@@ -149,7 +144,7 @@ def projection(view: GraphView, tensor: str) -> Projection | None:
     if node is not None and node.op_type == "Add" and _is_alone(view, tensor):
         bias = [name for name in node.input if view.is_weight(name)]
         others = [name for name in node.input if name not in bias]
-        if len(bias) != 1 or len(others) != 1 or not _is_own(view, bias[0]):
+        if len(bias) != 1 or len(others) != 1 or only_reader(view, bias[0]) is None:
             return None
         shift, tensor, node = node, others[0], view.producer(others[0])
     if node is None or not _is_product(view, node) or not _is_alone(view, tensor):
@@ -206,12 +201,7 @@ def _is_product(view: GraphView, node: NodeProto) -> bool:
         return False
     weight = node.input[1]
     is_matrix = len(view.weights[weight].shape) == _MATRIX and is_float(view.weight_type(weight))
-    return is_matrix and _is_own(view, weight) and not view.is_weight(node.input[0])
-
-
-def _is_own(view: GraphView, weight: str) -> bool:
-    """Whether a single node reads a weight."""
-    return only_reader(view, weight) is not None
+    return is_matrix and only_reader(view, weight) is not None and not view.is_weight(node.input[0])
 
 
 def _is_alone(view: GraphView, tensor: str) -> bool:

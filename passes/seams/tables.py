@@ -76,7 +76,7 @@ def identity_product(view: GraphView, tensor: str, table: str, width: int, name:
 
 def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     """Whether a node looks up rows of a large table that is its own."""
-    if not lookups.looks_rows_up(view, node):
+    if not lookups.looks_up(view, node):
         return False
     table, rows = node.input[0], node.output[0]
     shape = view.weights[table].shape
