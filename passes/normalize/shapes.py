@@ -34,16 +34,12 @@ class LearnShapes(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Infer shapes with three choices of numbers; nothing is done where no dimension is open."""
         with view.without_assumptions():
-            return PassResult(_learn(view))
-
-
-def _learn(view: GraphView) -> bool:
-    names = _symbols(view)
-    tensors = [o for node in view.nodes for o in node.output if o]
-    unknown = [t for t in tensors if view.shape(t) is None]
-    symbolic = symbolic_types(view.model, view.weights, set(names)) if unknown else {}
-    learned = view.learn({t: symbolic[t] for t in unknown if t in symbolic})
-    return _learn_at_sizes(view, names, tensors) or learned
+            names = _symbols(view)
+            tensors = [o for node in view.nodes for o in node.output if o]
+            unknown = [t for t in tensors if view.shape(t) is None]
+            symbolic = symbolic_types(view.model, view.weights, set(names)) if unknown else {}
+            learned = view.learn({t: symbolic[t] for t in unknown if t in symbolic})
+            return PassResult(_learn_at_sizes(view, names, tensors) or learned)
 
 
 def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequence[str]) -> bool:
@@ -134,25 +130,21 @@ class FreezeReshapes(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rewire every such Reshape."""
+        frozen: dict[str, NodeProto] = {}
+        known: dict[str, TensorType] = {}
         with view.without_assumptions():
-            return PassResult(_freeze(view))
-
-
-def _freeze(view: GraphView) -> bool:
-    frozen: dict[str, NodeProto] = {}
-    known: dict[str, TensorType] = {}
-    for node in view.nodes:
-        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
-            continue
-        target = _target_of_sizes(view, node) if view.is_weight(node.input[1]) else _target(view, node)
-        if target is not None:
-            shape = view.add_weight(f"{node.output[0]}_shape", np.array(target, np.int64))
-            frozen[node_key(node)] = rewritten(with_input(node, 1, shape), without=["allowzero"])
-            result = node.output[0]
-            if any(view.symbols(result)):  # which would be lost with the computation
-                known[result] = view.elem_type(result), view.shape(result) or (), view.symbols(result)
-    view.learn(known)
-    return view.substitute(frozen)
+            for node in view.nodes:
+                if not Op("Reshape").fits(node):
+                    continue
+                target = _target_of_sizes(view, node) if view.is_weight(node.input[1]) else _target(view, node)
+                if target is not None:
+                    result = node.output[0]
+                    shape = view.add_weight(f"{result}_shape", np.array(target, np.int64))
+                    frozen[node_key(node)] = rewritten(with_input(node, 1, shape), without=["allowzero"])
+                    if any(view.symbols(result)):  # which would be lost with the computation
+                        known[result] = view.elem_type(result), view.shape(result) or (), view.symbols(result)
+            view.learn(known)
+            return PassResult(view.substitute(frozen))
 
 
 def _target(view: GraphView, node: NodeProto) -> list[int] | None:
