@@ -203,7 +203,7 @@ class SplitMoments:
 
 
 class CrossMoments(SecondMoments):
-    """Covariances of samples (x, y)."""
+    """Covariances of samples (x, y): `covariance` is that of x and y, shape (n, k)."""
 
     def __init__(self, n: int, k: int) -> None:
         super().__init__(n, k, np.multiply.outer)
@@ -216,11 +216,6 @@ class CrossMoments(SecondMoments):
             b, of_y = remove_mean(y[start : start + _CHUNK])
             self.put(len(a), of_x, of_y, a.T @ b)
             self._yy.put(len(b), of_y, of_y, b.T @ b)
-
-    @property
-    def cross(self) -> Matrix:
-        """Covariance of x and y, shape (n, k)."""
-        return self.covariance
 
     @property
     def gram(self) -> Matrix:

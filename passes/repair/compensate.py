@@ -52,7 +52,7 @@ def correction(
     Zeros where the samples say nothing. In-sample, D x' is never larger than the residual it corrects, so a residual
     that is rounding gives a correction that is rounding, however singular the moments are.
     """
-    cross, gram = residuals.cross, residuals.gram
+    cross, gram = residuals.covariance, residuals.gram
     if unpooled is not None and np.trace(unpooled[1]) > 0.0:
         part = len(gram) / (len(gram) + residuals.count)
         scale = part * np.trace(gram) / np.trace(unpooled[1])
@@ -228,7 +228,7 @@ class Compensation:
             stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
             for (rest, seen), _ in _residuals(x, y, axis, places, mapped.decode, stride):
                 moments.add(rest, seen)
-            self._unpooled[node_key(pooling)] = moments.cross, moments.gram
+            self._unpooled[node_key(pooling)] = moments.covariance, moments.gram
 
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int, *, has_bias: bool) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""

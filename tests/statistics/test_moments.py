@@ -49,7 +49,7 @@ def test_means_far_above_deviations_cost_no_digits(mean: float, batches: str) ->
     for a, b in zip(*parts, strict=True):
         moments.add(a, b)
     scale = max(1.0, float(np.abs(exact(x, y)).max()))
-    np.testing.assert_allclose(moments.cross, exact(x, y), rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(moments.covariance, exact(x, y), rtol=0, atol=1e-5 * scale)
     np.testing.assert_allclose(moments.gram, exact(y, y), rtol=0, atol=1e-5 * scale)
     np.testing.assert_allclose(moments.mean_y, y.astype(np.float64).mean(axis=0), rtol=1e-10, atol=1e-7)
     channels = ChannelMoments(parts[1], 1)
@@ -71,8 +71,8 @@ def test_a_constant_correlates_with_everything() -> None:
 
 def test_nothing_seen_is_zero() -> None:
     moments = CrossMoments(3, 2)
-    assert not moments.cross.any()
-    assert moments.cross.shape == (3, 2)
+    assert not moments.covariance.any()
+    assert moments.covariance.shape == (3, 2)
     assert moments.gram.shape == (2, 2)
 
 

@@ -215,5 +215,5 @@ def test_positions_in_front_of_a_pooling_stand_in_for_images() -> None:
         return float(np.square(left - left.mean()).mean())
 
     alone = error(correction(pooled, 1e-2))
-    helped = error(correction(pooled, 1e-2, unpooled=(unpooled.cross, unpooled.gram)))
+    helped = error(correction(pooled, 1e-2, unpooled=(unpooled.covariance, unpooled.gram)))
     assert helped < 0.5 * alone, "eight images say little of 24 channels, their positions do"
