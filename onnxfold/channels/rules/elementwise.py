@@ -62,7 +62,8 @@ def addition(node: NodeContext) -> Shift | None:
 @channel_rule("Sub", result=Result.IN_PLACE)
 def additive(node: NodeContext) -> None:
     """Treat a constant operand as a bias; axes along which nothing stretches may be rotated."""
-    _link_operands(node, Role.BIAS)
+    for operand in node.inputs:
+        node.link_broadcast(operand, node.output(), Role.BIAS)
     shapes = [node.shape(operand) for operand in node.inputs]
     for i in range(1, min(map(len, shapes)) + 1):
         if all(shape[-i] == node.shape(node.output())[-i] for shape in shapes):
@@ -74,12 +75,8 @@ def additive(node: NodeContext) -> None:
 @channel_rule(*_NEW)
 def broadcast(node: NodeContext) -> None:
     """Equal positions of all operands and of the result are one channel; a constant operand is a parameter."""
-    _link_operands(node, Role.PARAMETER)
-
-
-def _link_operands(node: NodeContext, role: Role) -> None:
     for operand in node.inputs:
-        node.link_broadcast(operand, node.output(), role)
+        node.link_broadcast(operand, node.output(), Role.PARAMETER)
 
 
 @channel_rule("BiasGelu", "FastGelu", "QuickGelu", domain="com.microsoft")
