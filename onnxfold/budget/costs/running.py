@@ -43,7 +43,7 @@ class MacsCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes, tiled=False)]
         super().__init__(products, group_count(graphs), divisor=common_batch(graphs[0][0]))
 
 
@@ -79,22 +79,25 @@ def _matrix(view: GraphView, name: str) -> str:
     return name if name and len(view.weights[name].shape) >= 2 else ""
 
 
-def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
+def _products(view: GraphView, axes: FoldedAxes, *, tiled: bool) -> Iterator[Product]:
+    """Yield what the nodes of a graph multiply; `tiled` counts in fifths, channels of convolutions in tiles."""
     sizes = BatchOfOne(view)
     for node in used_nodes(view):
         operator = computation(view, node)
-        if isinstance(operator, Linear):
-            lengths = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
-            yield Product.of(axes.drop_spare(operator.weight, lengths))
-        elif isinstance(operator, Recurrence):
-            yield from _recurrent_products(sizes, axes, operator)
+        if isinstance(operator, Recurrence):  # products with its input, and with its own last result
+            steps = axis_lengths(sizes, axes, operator.steps)
+            for weight in (operator.inputs, operator.states):
+                lengths = [*steps, *axis_lengths(sizes, axes, Lengths(weight))]
+                yield Product.of(lengths, UNIT if tiled else 1)
+        elif isinstance(operator, Linear) and tiled:
+            yield _tiled_product(sizes, axes, operator, in_tiles=is_tiled(view, operator))
+        elif isinstance(operator, Linear):
+            yield Product.of(axes.drop_spare(operator.weight, _lengths(sizes, axes, operator)))
 
 
-def _recurrent_products(sizes: BatchOfOne, axes: FoldedAxes, operator: Recurrence, factor: int = 1) -> list[Product]:
-    """Return the products of a recurrence with its input, and with its own last result."""
-    steps = axis_lengths(sizes, axes, operator.steps)
-    weights = (Lengths(operator.inputs), Lengths(operator.states))
-    return [Product.of([*steps, *axis_lengths(sizes, axes, weight)], factor) for weight in weights]
+def _lengths(sizes: BatchOfOne, axes: FoldedAxes, operator: Linear) -> list[Length]:
+    """Return the lengths whose product is the number of an operator's multiply-accumulates."""
+    return [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
 
 
 def axis_lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Length]:
@@ -127,27 +130,19 @@ class TiledMacsCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in number_groups(graphs) for p in _tiled_products(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes, tiled=True)]
         super().__init__(products, group_count(graphs), divisor=UNIT * common_batch(graphs[0][0]))
 
 
-def _tiled_products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
-    sizes = BatchOfOne(view)
-    for node in used_nodes(view):
-        operator = computation(view, node)
-        if isinstance(operator, Recurrence):
-            yield from _recurrent_products(sizes, axes, operator, UNIT)
-        if not isinstance(operator, Linear):
-            continue
-        in_tiles = is_tiled(view, operator)
-        lengths = [
-            _tile_axis(length, number, part, operator) if in_tiles else length
-            for part in operator.products
-            for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
-        ]
+def _tiled_product(sizes: BatchOfOne, axes: FoldedAxes, operator: Linear, *, in_tiles: bool) -> Product:
+    if not in_tiles:
         is_grouped = operator.convolved_parts > 1 and not operator.is_depthwise
-        factor = 1 if in_tiles else _GROUPED if is_grouped else UNIT
-        yield Product.of(lengths, factor)
+        return Product.of(_lengths(sizes, axes, operator), _GROUPED if is_grouped else UNIT)
+    return Product.of(
+        _tile_axis(length, number, part, operator)
+        for part in operator.products
+        for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
+    )
 
 
 def _tile_axis(length: Length, axis: int, part: Lengths, operator: Linear) -> Length:
@@ -224,8 +219,7 @@ def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeP
             shape = shape_of(view, node, data, (bool(inputs.parts), bool(outputs.parts)))
             if shape is not None:
                 return Timed(node.output[0], shape, inputs, outputs, ())
-        amount = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
-        return Timed(node.output[0], None, unit, unit, tuple(amount))
+        return Timed(node.output[0], None, unit, unit, tuple(_lengths(sizes, axes, operator)))
     return Timed(node.output[0], None, unit, unit, ())
 
 
