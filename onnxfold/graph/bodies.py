@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
-from onnxfold.graph.nodes import node_key, outer_tensors, read_names
+from onnxfold.graph.nodes import node_key, outer_tensors, read_names, refill
 from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of
 from onnxfold.graph.view import GraphView
 
@@ -94,13 +94,8 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
     model = ModelProto()
     model.CopyFrom(view.model)
     graph = model.graph
-    for infos in (graph.input, graph.output):
-        kept = [info for info in infos if info.name not in removed]
-        del infos[:]
-        infos.extend(kept)
-    known = [info for info in graph.value_info if info.name not in removed]
-    del graph.value_info[:]
-    graph.value_info.extend(known)
+    for infos in (graph.input, graph.output, graph.value_info):
+        refill(infos, (info for info in infos if info.name not in removed))
     for info in (*graph.input, *graph.output, *graph.value_info):
         info.name = names.get(info.name, info.name)
     for node in graph.node:

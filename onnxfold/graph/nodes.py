@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
@@ -40,6 +41,13 @@ def attr_float(node: NodeProto, name: str, default: float) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
+def refill(field: Any, messages: Iterable[Any]) -> None:
+    """Put messages in place of all those of a repeated field."""
+    kept = list(messages)
+    del field[:]
+    field.extend(kept)
+
+
 def rewritten(
     node: NodeProto,
     *,
@@ -59,9 +67,7 @@ def rewritten(
     if outputs is not None:
         made.output[:] = outputs
     if without:
-        kept = [attr for attr in made.attribute if attr.name not in without]
-        del made.attribute[:]
-        made.attribute.extend(kept)
+        refill(made.attribute, (attr for attr in made.attribute if attr.name not in without))
     for name, value in attributes.items():
         fresh = onnx.helper.make_attribute(name, value)
         old = next((attr for attr in made.attribute if attr.name == name), None)
@@ -105,9 +111,7 @@ def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     for body in subgraphs(made):
         own = {v.name for v in (*body.input, *body.initializer)} | {o for inner in body.node for o in inner.output}
         outer = {old: new for old, new in names.items() if old not in own}
-        inner_nodes = [rename_tensors(inner, outer) for inner in body.node]
-        del body.node[:]
-        body.node.extend(inner_nodes)
+        refill(body.node, (rename_tensors(inner, outer) for inner in body.node))
         for output in body.output:
             output.name = outer.get(output.name, output.name)
     return made

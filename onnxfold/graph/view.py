@@ -9,7 +9,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names, refill
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
 
@@ -92,9 +92,7 @@ class GraphView:
 
     def replace_nodes(self, nodes: Iterable[NodeProto]) -> None:
         """Put `nodes`, in topological order, in place of all nodes."""
-        fresh = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
-        del self.graph.node[:]
-        self.graph.node.extend(fresh)
+        refill(self.graph.node, (NodeProto.FromString(n.SerializeToString()) for n in nodes))
         self._forget()
 
     def substitute(self, replaced: Mapping[str, NodeProto], removed: Collection[str] = ()) -> bool:
@@ -157,8 +155,7 @@ class GraphView:
         kept = [info for info in self.graph.input if info.name not in self._weights]
         if len(kept) == len(self.graph.input):
             return False
-        del self.graph.input[:]
-        self.graph.input.extend(kept)
+        refill(self.graph.input, kept)
         self.model.ir_version = max(self.model.ir_version, _IR_WITHOUT_LISTED_WEIGHTS)
         self._forget()
         return True
@@ -166,10 +163,7 @@ class GraphView:
     def drop_lost_infos(self) -> None:
         """Drop declared types of tensors that nothing writes any more."""
         names = {o for node in self.graph.node for o in node.output} | {info.name for info in self.graph.input}
-        known = [info for info in self.graph.value_info if info.name in names]
-        if len(known) != len(self.graph.value_info):
-            del self.graph.value_info[:]
-            self.graph.value_info.extend(known)
+        refill(self.graph.value_info, (info for info in self.graph.value_info if info.name in names))
 
     def drop_inferable_infos(self) -> None:
         """Drop declared types that shape inference finds anew; they may be stale."""

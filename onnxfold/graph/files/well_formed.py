@@ -20,7 +20,7 @@ from math import prod
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper, inliner
 
 from onnxfold.errors import MemoryLimitError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, refill, subgraphs
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
 from onnxfold.machine import memory
 from onnxfold.printable import shortened
@@ -101,9 +101,7 @@ def _sort(
             raise WiringError(f"the output '{name}' of a graph is neither an input, nor a weight, nor a node's output")
     early = sum(any(writer >= i for writer in need) for i, need in enumerate(needs))
     if early:
-        fresh = [NodeProto.FromString(nodes[i].SerializeToString()) for i in _order(nodes, needs)]
-        del graph.node[:]
-        graph.node.extend(fresh)
+        refill(graph.node, (NodeProto.FromString(nodes[i].SerializeToString()) for i in _order(nodes, needs)))
     return captured, moved + early
 
 

@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, refill, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
 from onnxfold.graph.tensors import Array, TensorType, Weight, loaded, stub, to_proto, type_of, typed_info, with_sizes
@@ -71,9 +71,7 @@ def infer_types(
     for info in model.graph.input:
         pairs = zip(info.type.tensor_type.shape.dim, input_shapes.get(info.name, ()), strict=False)
         sizes |= {dim.dim_param: int(size) for dim, size in pairs if dim.dim_param}
-    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
-    del work.graph.node[:]
-    work.graph.node.extend(nodes)
+    refill(work.graph.node, (made for node in work.graph.node for made in _stand_ins(node)))
     work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in sources})
     functions = {(f.domain, f.name) for f in work.functions}
     foreign = [n for n in work.graph.node if _is_foreign(n) and (n.domain, n.op_type) not in functions]
@@ -98,8 +96,7 @@ def light_model(
     for number, info in enumerate(work.graph.input):
         dims = info.type.tensor_type.shape.dim
         if info.name in input_shapes:
-            del dims[:]
-            dims.extend(TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name])
+            refill(dims, (TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name]))
         # onnx follows symbols further than dimensions without a name; PaddlePaddle writes -1 for those.
         for axis, dim in enumerate(dims):
             if dim.dim_value < 0 or dim.dim_param in _NO_SYMBOLS or not (dim.dim_param or dim.HasField("dim_value")):
@@ -192,9 +189,7 @@ def drop_inferable(model: ModelProto) -> None:
     local = {f.domain for f in model.functions}
     others = (n for n in model.graph.node if n.domain not in (*local, *DEFAULT_DOMAINS))
     foreign = {o for n in others if not _has_stand_in(n) and not _is_foreign(n) for o in n.output}
-    kept = [info for info in model.graph.value_info if info.name in foreign]
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(kept)
+    refill(model.graph.value_info, (info for info in model.graph.value_info if info.name in foreign))
 
 
 def _has_stand_in(node: NodeProto) -> bool:
@@ -349,9 +344,7 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
 def _turn_stubs_into_inputs(model: ModelProto) -> ModelProto:
     """Return a model whose weights without values are inputs: the tool reads values of weights."""
     stubs = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-    kept = [t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    refill(model.graph.initializer, (t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL))
     listed = {info.name for info in model.graph.input}
     infos = (helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stubs if t.name not in listed)
     model.graph.input.extend(infos)
