@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import NodeProto, TensorProto, TensorShapeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ModelLoadError, ModelSaveError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS
@@ -349,14 +349,15 @@ Shape = tuple[int | None, ...]
 TensorType = tuple[int, Shape, tuple[str, ...]]
 
 
+def sizes_or_symbols(kind: TensorType) -> list[int | str | None]:
+    """Return the dimensions: numbers, symbols, or None."""
+    symbols = [*kind[2], *[""] * len(kind[1])]
+    return [d if d is not None else s or None for d, s in zip(kind[1], symbols, strict=False)]
+
+
 def typed_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
     """Return a type as a model declares it."""
-    info = helper.make_tensor_value_info(name, kind[0], kind[1])
-    dims: Sequence[TensorShapeProto.Dimension] = info.type.tensor_type.shape.dim
-    for dim, symbol in zip(dims, kind[2], strict=False):
-        if symbol and not dim.HasField("dim_value"):
-            dim.dim_param = symbol
-    return info
+    return helper.make_tensor_value_info(name, kind[0], sizes_or_symbols(kind))
 
 
 def with_sizes(kind: TensorType, sizes: Mapping[str, int]) -> TensorType:
