@@ -130,16 +130,14 @@ class ChannelCorrelations:
     def correlations(self) -> Matrix:
         """Shape (n,), within [-1, 1]; 1 where one of both is constant."""
         scale = np.sqrt(np.maximum(self._xx.covariance, 0.0) * np.maximum(self._yy.covariance, 0.0))
-        varies = scale > 0.0
-        values: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
+        values: Matrix = np.divide(self._xy.covariance, scale, out=np.ones_like(scale), where=scale > 0.0)
         return np.clip(values, -1.0, 1.0)
 
     @property
     def slopes(self) -> Matrix:
         """Slopes of the regression of y on x, of shape (n,); 1 where x is constant."""
         variance = self._xx.covariance
-        varies = variance > 0.0
-        values: Matrix = np.where(varies, self._xy.covariance / np.where(varies, variance, 1.0), 1.0)
+        values: Matrix = np.divide(self._xy.covariance, variance, out=np.ones_like(variance), where=variance > 0.0)
         return values
 
 
