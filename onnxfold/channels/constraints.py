@@ -139,8 +139,8 @@ def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
     if group.blocks is not None or group.apart or group.rules.averaged or group.rules.tie is not None:
         return False
-    places = (*(m.positions for m in group.members), *group.tensors.values())
-    if any(m.role not in _LINEAR for m in group.members) or any(positions.shape[1] > 1 for positions in places):
+    repeats = any(positions.shape[1] > 1 for positions in group.places.values())
+    if repeats or any(m.role not in _LINEAR for m in group.members):
         return False
     for axis in group.tensors:
         writer = view.producer(axis.tensor)

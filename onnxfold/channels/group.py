@@ -149,13 +149,12 @@ class FoldGroup:
 
     def positions(self, axis: Axis) -> Positions | None:
         """Return the positions on a weight's or an activation's axis, None if the group is not there."""
-        if axis in self.tensors:
-            return self.tensors[axis]
-        return self._weight_positions.get(axis)
+        return self.places.get(axis)
 
     @cached_property
-    def _weight_positions(self) -> dict[Axis, Positions]:
-        return {m.axis: m.positions for m in reversed(self.members)}
+    def places(self) -> dict[Axis, Positions]:
+        """Where they lie on axes of weights and of activations, shape (n_units, r)."""
+        return {m.axis: m.positions for m in self.members} | dict(self.tensors)
 
     def with_role(self, role: Role) -> list[Member]:
         """Return the members of one role."""

@@ -45,8 +45,7 @@ class FoldPlan:
         dropped: dict[Axis, list[Positions]] = {}
         for group, partition in self:
             gone = np.setdiff1d(np.arange(group.size), partition.representatives)
-            members = {m.axis: m.positions for m in group.members}
-            for axis, positions in (members | dict(group.tensors)).items():
+            for axis, positions in group.places.items():
                 dropped.setdefault(axis, []).append(positions[gone].reshape(-1))
         return {axis: np.sort(np.concatenate(pieces)) for axis, pieces in dropped.items()}
 

@@ -40,7 +40,7 @@ def lay_out(
     width = shape[axis] * blocks
     group_at, unit_at, rank_at = np.full((3, width), -1, np.int64)
     for g, group in enumerate(groups):
-        for key, positions in [(m.axis, m.positions) for m in group.members] + list(group.tensors.items()):
+        for key, positions in group.places.items():
             if (key.tensor, key.axis) == (tensor, axis):
                 group_at[positions] = g
                 unit_at[positions] = np.arange(group.size)[:, None]

@@ -116,8 +116,7 @@ class FoldedAxes:
         self._spare: dict[str, tuple[int, int]] = {}
         for number, group in enumerate(groups, start=first):
             self._spare.update(dict.fromkeys(group.seam.spare, (number, group.size)))
-            places = [(m.axis, m.positions) for m in group.members] + list(group.tensors.items())
-            for axis, positions in places:
+            for axis, positions in group.places.items():
                 key = (axis.tensor, axis.axis)
                 self._parts.setdefault(key, []).append((number, positions.shape[1]))
                 self._covered[key] = self._covered.get(key, 0) + positions.size
