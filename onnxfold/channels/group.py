@@ -271,19 +271,19 @@ def move_to_front(values: Array, axis: int, blocks: int = 1) -> Array:
     With `blocks` above 1 the result's first axis runs over (block, entry) pairs: (B*d0, d1, ...) becomes
     (B*d1, d0, ...) for axis 1, where each block of axis 0 has entries of its own.
     """
-    if blocks == 1:
-        return np.moveaxis(values, axis, 0) if axis else values
-    split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
-    moved = np.moveaxis(split, axis + 1, 1)
-    return moved.reshape(blocks * moved.shape[1], *moved.shape[2:])
+    return _move_axis(values, axis, 0, blocks)
 
 
 def move_from_front(values: Array, axis: int, blocks: int = 1) -> Array:
     """Undo :func:`move_to_front`, for any width of the first axis that `blocks` divides."""
+    return _move_axis(values, 0, axis, blocks)
+
+
+def _move_axis(values: Array, source: int, target: int, blocks: int) -> Array:
     if blocks == 1:
-        return np.moveaxis(values, 0, axis)
+        return np.moveaxis(values, source, target)
     split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
-    moved = np.moveaxis(split, 1, axis + 1)
+    moved = np.moveaxis(split, source + 1, target + 1)
     return moved.reshape(blocks * moved.shape[1], *moved.shape[2:])
 
 
