@@ -1,6 +1,5 @@
 """The cost model of weights, and the shapes, nodes and graphs that all cost models count."""
 
-from collections.abc import Mapping
 from math import prod
 
 import onnx
@@ -11,7 +10,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
 from onnxfold.graph.files.well_formed import inline_calls
 from onnxfold.graph.nodes import all_nodes, dequantized_tensors, node_key, read_names, scales, subgraphs
-from onnxfold.graph.tensors import Shape, TensorType, bits_per_element, constant_value, is_float, type_of
+from onnxfold.graph.tensors import Shape, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
 
@@ -23,16 +22,16 @@ class BatchOfOne:
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
-        self._types: Mapping[str, TensorType] | None = None
         shapes = {name: view.shape(name) for name in view.input_names}
         known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
-        if any(shapes[name] != shape for name, shape in closed.items()):
-            self._types = view.types_for(closed)  # type: ignore[arg-type]
+        differs = any(shapes[name] != shape for name, shape in closed.items())
+        self._types = view.types_for(closed if differs else {})  # type: ignore[arg-type]
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor."""
-        shape = self._lookup(tensor)
+        kind = self._types.get(tensor)
+        shape = self._view.shape(tensor) if self._view.is_weight(tensor) else kind and kind[1]
         if shape and shape[0] is None:
             node = self._view.producer(tensor)
             # Bodies of an If that were opened tell no batch from inside.
@@ -44,18 +43,12 @@ class BatchOfOne:
 
     def element_bytes(self, tensor: str) -> int:
         """Return the bytes of one element of an activation, one for types of less than a byte."""
-        elem_type = self._view.elem_type(tensor) if self._types is None else self._types.get(tensor, (0, (), ()))[0]
+        elem_type = self._types.get(tensor, (0, (), ()))[0]
         if not elem_type:
             raise UnsupportedModelError(
                 f"the element type of tensor '{tensor}' is not known: no budget can be computed"
             )
         return max(1, bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(elem_type)) // 8)
-
-    def _lookup(self, tensor: str) -> Shape | None:
-        if self._types is None or self._view.is_weight(tensor):
-            return self._view.shape(tensor)
-        kind = self._types.get(tensor)
-        return kind[1] if kind else None
 
     def _complaint(self, tensor: str, shape: Shape | None) -> str:
         dims = "rank unknown" if shape is None else ", ".join("?" if d is None else str(d) for d in shape)
