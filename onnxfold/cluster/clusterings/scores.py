@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
@@ -27,7 +26,7 @@ def top_norm(view: GraphView, group: FoldGroup, k: int, *, order: Literal[1, 2])
     return keep_largest(row_norms(view, group, order=order), group, k)
 
 
-def keep_largest(scores: npt.NDArray[np.float64], group: FoldGroup, k: int) -> ChannelPartition:
+def keep_largest(scores: Matrix, group: FoldGroup, k: int) -> ChannelPartition:
     """Select the k units with the largest of scores of shape (n_units,)."""
     check_clusters(k, group.size, group.block_count)
     require_finite(group, scores)
@@ -36,7 +35,7 @@ def keep_largest(scores: npt.NDArray[np.float64], group: FoldGroup, k: int) -> C
     return select_partition(np.concatenate(kept), group.size)
 
 
-def row_norms(view: GraphView, group: FoldGroup, *, order: Literal[1, 2]) -> npt.NDArray[np.float64]:
+def row_norms(view: GraphView, group: FoldGroup, *, order: Literal[1, 2]) -> Matrix:
     """Return the norm of each unit's rows, over all producers of the group, shape (n_units,)."""
     total = np.zeros(group.size)
     for member in group.with_role(Role.PRODUCER):
@@ -48,32 +47,30 @@ def row_norms(view: GraphView, group: FoldGroup, *, order: Literal[1, 2]) -> npt
     return total if order == 1 else np.sqrt(total)
 
 
-Scores = npt.NDArray[np.float64]
-
 #: Beyond this z nothing is told apart: exp(z) has to stay a number.
 _MOST = 30.0
 
 
-def wanda_scores(moments: Sequence[ConsumerMoments]) -> Scores:
+def wanda_scores(moments: Sequence[ConsumerMoments]) -> Matrix:
     """Return a score per channel, shape (n_units,), from moments that hold places."""
     parts = [(p.absolute * np.sqrt(p.variance + p.mean**2)).sum(axis=1) for p in _places(moments)]
-    scores: Scores = np.sum(parts, axis=0)
+    scores: Matrix = np.sum(parts, axis=0)
     return scores
 
 
-def fluctuations(moments: Sequence[ConsumerMoments]) -> Scores:
+def fluctuations(moments: Sequence[ConsumerMoments]) -> Matrix:
     """Return FLAP's standardised score per channel, shape (n_units,), from moments that hold places."""
     parts = [_standardised(p.variance * p.squared).mean(axis=1) for p in _places(moments)]
-    scores: Scores = np.mean(parts, axis=0)
+    scores: Matrix = np.mean(parts, axis=0)
     return scores
 
 
-def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Scores:
+def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Matrix:
     """Return the part of the consumers' output energy that is lost where a channel is replaced by its mean, (n_units,).
 
     Channels are taken to be independent.
     """
-    errors: Scores = np.zeros(len(moments[0].covariance))
+    errors: Matrix = np.zeros(len(moments[0].covariance))
     for seen, places in zip(moments, _places(moments), strict=True):
         energy = seen.energy
         if np.isfinite(energy) and energy > 0.0:
@@ -93,7 +90,7 @@ def _standardised(scores: Matrix) -> Matrix:
 class ByComparedScore(Candidates):
     """Channels kept by a score that means the same in every group."""
 
-    def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
+    def __init__(self, group: FoldGroup, scores: Matrix, errors: Matrix, weights: int, cluster: str) -> None:
         self._group, self._scores, self.cluster = group, scores, cluster
         self.errors = self._losses_by_width(errors)  # those of the channels that go, added up
         # Accumulated exp(z) of the channels that go, per weight.
@@ -103,7 +100,7 @@ class ByComparedScore(Candidates):
         """Keep the k channels with the largest scores."""
         return keep_largest(self._scores, self._group, k)
 
-    def _losses_by_width(self, lost: Scores) -> Matrix:
+    def _losses_by_width(self, lost: Matrix) -> Matrix:
         """Return by width what is lost with all channels that go, one per block in every step."""
         n, count = self._group.size, self._group.block_count
         steps = np.zeros(n // count)

@@ -258,7 +258,7 @@ def payload_fits(weight: LazyTensor) -> bool:
     except KeyError:
         return False
     bits = bits_per_element(dtype)
-    expected = -(-weight.size * bits // 8)
+    expected = weight.stored_bytes
     if weight.is_external:
         entries = {e.key: e.value for e in proto.external_data}
         offset, length = entries.get("offset", "0"), entries.get("length", str(expected))
