@@ -10,6 +10,11 @@ from onnx import AttributeProto, GraphProto, NodeProto
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
+def canonical_domain(domain: str) -> str:
+    """Return a domain under its only name: that of ONNX's own operators is written in two ways."""
+    return "" if domain in DEFAULT_DOMAINS else domain
+
+
 def node_key(node: NodeProto) -> str:
     """Return the output that names a node uniquely: its first one, or the first that is not left out."""
     return next(filter(None, node.output), "")

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_float, attr_int, attr_ints, attribute, node_key
+from onnxfold.graph.nodes import attr_float, attr_int, attr_ints, attribute, canonical_domain, node_key
 from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
 
@@ -24,14 +24,14 @@ class OperatorRegistry(Generic[T]):
 
     def add(self, op_type: str, implementation: T, *, since: int = 1, domain: str = "") -> None:
         """Register an implementation."""
-        versions = self._entries.setdefault((_canonical(domain), op_type), {})
+        versions = self._entries.setdefault((canonical_domain(domain), op_type), {})
         if since in versions:
             raise ValueError(f"operator {domain}::{op_type} version {since} already has {self._what}")
         versions[since] = implementation
 
     def find(self, domain: str, op_type: str, version: int) -> T | None:
         """Return the newest implementation that is not newer than the model's operator set; None if none is."""
-        versions = self._entries.get((_canonical(domain), op_type), {})
+        versions = self._entries.get((canonical_domain(domain), op_type), {})
         return next((versions[since] for since in sorted(versions, reverse=True) if since <= version), None)
 
     def __iter__(self) -> Iterator[tuple[str, str, T]]:
@@ -39,10 +39,6 @@ class OperatorRegistry(Generic[T]):
         for (domain, op_type), versions in sorted(self._entries.items(), key=lambda entry: entry[0]):
             for since in sorted(versions):
                 yield domain, op_type, versions[since]
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain in DEFAULT_DOMAINS else domain
 
 
 class NodeReader:

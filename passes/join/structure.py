@@ -12,7 +12,7 @@ from onnx import NodeProto, helper
 from onnxfold.channels import ChannelAnalysis
 from onnxfold.channels.layers import Layer, layer_of, linear
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, rewritten
+from onnxfold.graph.nodes import attribute, canonical_domain, node_key, rewritten
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
@@ -148,7 +148,7 @@ def _shape_text(shape: Sequence[int | None] | None) -> str:
 
 
 def _require_same_node(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodeProto) -> None:
-    if (a.op_type, _domain(a)) != (b.op_type, _domain(b)):
+    if (a.op_type, canonical_domain(a.domain)) != (b.op_type, canonical_domain(b.domain)):
         raise _differ(first, other, a, b, "they are different operators")
     ours, theirs = _attributes(first, a), _attributes(other, b)
     for name in sorted({*ours, *theirs}):
@@ -157,16 +157,13 @@ def _require_same_node(first: SourceNetwork, other: SourceNetwork, a: NodeProto,
             raise _differ(first, other, a, b, f"'{name}' is {' in one and '.join(shown)} in the other")
 
 
-def _domain(node: NodeProto) -> str:
-    return "" if node.domain in DEFAULT_DOMAINS else node.domain
-
-
 def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     """Return attributes, those that have their default value or count channels left out."""
     counted = {name for key, name in network.width_counts if key == node_key(node)}
     defaults: dict[str, object] = {}
     with suppress(onnx.defs.SchemaError):
-        known = onnx.defs.get_schema(node.op_type, network.view.opset(node.domain), _domain(node)).attributes
+        version, domain = network.view.opset(node.domain), canonical_domain(node.domain)
+        known = onnx.defs.get_schema(node.op_type, version, domain).attributes
         stated = {name: attr.default_value for name, attr in known.items() if attr.default_value.name}
         defaults = {name: onnx.helper.get_attribute_value(value) for name, value in stated.items()}
     attributes = {
@@ -199,7 +196,7 @@ def _kinds(network: SourceNetwork) -> dict[str, int]:
             inputs.sort()
         attributes = tuple(sorted((n, str(v)) for n, v in _attributes(network, node).items()))
         for index, name in enumerate(node.output):
-            key = (node.op_type, _domain(node), attributes, tuple(inputs), index)
+            key = (node.op_type, canonical_domain(node.domain), attributes, tuple(inputs), index)
             kinds[name] = known.setdefault(key, hash(key))
     return kinds
 

@@ -7,7 +7,7 @@ from onnx import ModelProto
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.well_formed import node_label
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes
+from onnxfold.graph.nodes import all_nodes, canonical_domain
 from onnxfold.graph.run import runtime
 from onnxfold.machine.threads import usable_cores
 
@@ -30,7 +30,7 @@ def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) 
 
 def runs(domain: str, op_type: str) -> bool:
     """Whether onnxruntime knows an operator; of a build that does not tell, whether it may."""
-    return not _operators() or ("" if domain in DEFAULT_DOMAINS else domain, op_type) in _operators()
+    return not _operators() or (canonical_domain(domain), op_type) in _operators()
 
 
 @cache

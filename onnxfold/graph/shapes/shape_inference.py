@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, refill, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, canonical_domain, refill, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
 from onnxfold.graph.tensors import Array, TensorType, Weight, loaded, stub, to_proto, type_of, typed_info, with_sizes
@@ -153,7 +153,7 @@ def _is_foreign(node: NodeProto) -> bool:
         return False
     if node.domain in DEFAULT_DOMAINS and node.op_type in _HALF_TOLD:
         return True
-    return not onnx.defs.has(node.op_type, "" if node.domain in DEFAULT_DOMAINS else node.domain)
+    return not onnx.defs.has(node.op_type, canonical_domain(node.domain))
 
 
 def _declaring(work: ModelProto, kinds: Mapping[str, TensorType]) -> ModelProto:
