@@ -104,12 +104,12 @@ def shares_of_error(groups: Sequence[FoldGroup]) -> list[float]:
     """
     added = set[str]()
     for group in groups:
-        producers = group.by_node(Role.PRODUCER)
+        producers = group.by_node[Role.PRODUCER]
         if len(producers) > 1:
             added.update(producers)
     shares = []
     for group in groups:
-        readers = group.by_node(Role.CONSUMER)
+        readers = group.by_node[Role.CONSUMER]
         counts = [_ADDED if reader in added else 1.0 for reader in readers]
         shares.append(sum(counts) / len(counts) if counts else 1.0)
     return shares

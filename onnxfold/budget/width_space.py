@@ -163,7 +163,7 @@ def preferred_steps(view: GraphView, groups: Sequence[FoldGroup], block: int = 1
     """
     ladders = []
     for group in groups:
-        keys = (key for role in (Role.PRODUCER, Role.CONSUMER) for key in group.by_node(role))
+        keys = (key for role in (Role.PRODUCER, Role.CONSUMER) for key in group.by_node[role])
         operators = (linear(view, view.producer(key)) for key in keys)
         tiled = any(operator is not None and is_tiled(view, operator) for operator in operators)
         tile = max(block, WIDE_STEP if group.size >= WIDE else 1)

@@ -165,12 +165,9 @@ class FoldGroup:
         """The bases of a table that bring what is scored into the coordinates of its rows, along their columns."""
         return [m for m in self.with_role(Role.BASIS) if m.axis.axis == 1]
 
-    def by_node(self, role: Role) -> Mapping[str, Sequence[Member]]:
-        """Return the members of one role by the first output of the nodes that use them."""
-        return self._by_node[role]
-
     @cached_property
-    def _by_node(self) -> dict[Role, dict[str, list[Member]]]:
+    def by_node(self) -> Mapping[Role, Mapping[str, Sequence[Member]]]:
+        """The members by their roles, then by the first output of the nodes that use them."""
         return {role: lists_by_key((use.node, m) for m in self.with_role(role) for use in m.uses) for role in Role}
 
     def matches(self, glob: str) -> bool:

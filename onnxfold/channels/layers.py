@@ -188,7 +188,7 @@ def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
             layer = layer_of(view, view.producer(use.node))
             if layer is None:
                 continue
-            biases = group.by_node(Role.BIAS).get(node_key(layer.last), ())
+            biases = group.by_node[Role.BIAS].get(node_key(layer.last), ())
             bias = next((m for m in biases if m.axis.tensor == layer.bias), None)
             reader = only_reader(view, layer.output)
             if not _may_rescale(view, layer, member, bias) or not _normalizes(view, group, reader, member):
@@ -212,7 +212,7 @@ def _normalizes(view: GraphView, group: FoldGroup, reader: NodeProto | None, row
     """Whether a node is a BatchNormalization of the group with one entry per row."""
     if reader is None or batch_norm(view, reader) is None:
         return False
-    scales = group.by_node(Role.SCALE).get(reader.output[0], ())
+    scales = group.by_node[Role.SCALE].get(reader.output[0], ())
     return any(m.positions.shape == rows.positions.shape and len(m.uses) == 1 for m in scales)
 
 

@@ -23,20 +23,14 @@ class FoldPlan:
     def __iter__(self) -> Iterator[tuple[FoldGroup, ChannelPartition]]:
         return iter(zip(self.groups, self.partitions, strict=True))
 
-    def members_of(self, tensor: str) -> list[tuple[Member, ChannelPartition]]:
-        """Return the members that lie on a weight's axes, with their partitions."""
-        return self._members.get(tensor, [])
-
     @cached_property
-    def _members(self) -> dict[str, list[tuple[Member, ChannelPartition]]]:
+    def members(self) -> dict[str, list[tuple[Member, ChannelPartition]]]:
+        """The members that lie on the axes of every weight, with their partitions."""
         return lists_by_key((m.axis.tensor, (m, partition)) for group, partition in self for m in group.members)
 
-    def groups_on(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
-        """Return the groups that lie on the axis of an activation, with their partitions."""
-        return self._groups_by_axis.get(axis, [])
-
     @cached_property
-    def _groups_by_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
+    def groups_by_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
+        """The groups that lie on every axis of an activation, with their partitions."""
         return lists_by_key((axis, (group, partition)) for group, partition in self for axis in group.tensors)
 
     @cached_property

@@ -130,13 +130,13 @@ def _models(group: FoldGroup, dead: Mask) -> npt.NDArray[np.int64]:
 
 def _is_followed(view: GraphView, group: FoldGroup) -> bool:
     """Whether all that reads the channels are consumers, and operators that compute each from itself alone."""
-    tensors, readers = {axis.tensor for axis in group.tensors}, group.by_node(Role.CONSUMER)
+    tensors, readers = {axis.tensor for axis in group.tensors}, group.by_node[Role.CONSUMER]
     for name in tensors:
         if name in view.output_names:
             return False
         for node in view.consumers(name):
             passes = node.op_type in PASS and any(output in tensors for output in node.output)
-            is_depthwise = linear(view, node) is not None and node_key(node) in group.by_node(Role.PRODUCER)
+            is_depthwise = linear(view, node) is not None and node_key(node) in group.by_node[Role.PRODUCER]
             if not (node_key(node) in readers or passes or is_depthwise):
                 return False
     return True
@@ -158,9 +158,9 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
     unknown = np.full(group.size, np.nan)
 
     def of(role: Role) -> list[Values]:
-        return [_vector(view, member) for member in group.by_node(role).get(node_key(node), ())]
+        return [_vector(view, member) for member in group.by_node[role].get(node_key(node), ())]
 
-    producers = group.by_node(Role.PRODUCER).get(node_key(node), ())
+    producers = group.by_node[Role.PRODUCER].get(node_key(node), ())
     if producers:
         has_other_bias = len(node.input) > 2 and node.input[2] and not of(Role.BIAS)  # a number for all channels
         if node.op_type not in PRODUCERS or has_other_bias or attr_float(node, "beta", 1.0) != 1.0:

@@ -75,7 +75,7 @@ class AxisMap:
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
     parts: list[tuple[Positions, ChannelPartition]] = []
-    for group, partition in plan.groups_on(axis):
+    for group, partition in plan.groups_by_axis.get(axis, ()):
         places = group.tensors[axis]
         if group.apart and (repeats := places.shape[1]) > 1:  # every position is a unit of its own
             places, partition = places.reshape(-1, 1), partition.by_position(repeats)
@@ -146,7 +146,7 @@ class FoldChannels(Pass):
     def _shape(self, tensor: str, shape: tuple[int, ...]) -> list[int]:
         """Return the shape of a weight after the merge."""
         new = list(shape)
-        for axis in {member.axis for member, _ in self.plan.members_of(tensor)}:
+        for axis in {member.axis for member, _ in self.plan.members[tensor]}:
             new[axis.axis] = self.plan.count_kept(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
         return new
 
@@ -183,7 +183,7 @@ def merge_weight(
     """
     for axis, fold in (decoded or {}).items():
         values = merge_axis(values, axis.axis, axis.blocks, [fold])
-    planned = ((m.axis, (m, p)) for m, p in plan.members_of(tensor) if m.axis not in (decoded or {}))
+    planned = ((m.axis, (m, p)) for m, p in plan.members.get(tensor, ()) if m.axis not in (decoded or {}))
     for axis, members in lists_by_key(planned).items():
         values = _merge_axis(view, axis, members, values)
     return values

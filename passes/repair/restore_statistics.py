@@ -38,7 +38,7 @@ class Restoration:
         self._layers = {
             node_key(layer.last): layer
             for layer in find_layers(original)
-            if lossy.members_of(layer.rows.tensor)
+            if layer.rows.tensor in lossy.members
             and (layer.bias or layer.lacks_bias)
             and is_rescalable(original, layer)
         }

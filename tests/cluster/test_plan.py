@@ -71,9 +71,9 @@ def test_positions_after_the_fold() -> None:
     assert not plan.touches(Axis("conv_3_w", 0))
     assert [plan.count_kept(joined, 0, stop) for stop in (0, 1, 2, 6, 8, 14)] == [0, 1, 1, 3, 5, 6]
     assert plan.kept_positions(joined, 14).tolist() == [0, 2, 4, 6, 7, 13]
-    members = {m.axis: m for m, _ in plan.members_of("conv_3_w")}
+    members = {m.axis: m for m, _ in plan.members["conv_3_w"]}
     assert set(members) == {joined}
-    (second,) = [m for m, p in plan.members_of("conv_3_w") if p is right]
+    (second,) = [m for m, p in plan.members["conv_3_w"] if p is right]
     assert plan.fold_member(second, right).positions.tolist() == [[3], [4], [5]]
 
 

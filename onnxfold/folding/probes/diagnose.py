@@ -123,7 +123,7 @@ def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:
     """Return, for every position of an axis before the fold, the position of its channel's cluster; -1: dropped."""
     kept = plan.kept_positions(axis, width)
     places = np.searchsorted(kept, np.arange(width))
-    for group, partition in plan.groups_on(axis):
+    for group, partition in plan.groups_by_axis.get(axis, ()):
         positions = group.tensors[axis]
         clusters = np.searchsorted(kept, positions[partition.representatives])
         places[positions] = np.where(partition.labels[:, None] >= 0, clusters[partition.labels], -1)
