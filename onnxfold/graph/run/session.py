@@ -129,10 +129,11 @@ class Session:
             require_regular_file(Path(model))
         counted = counted if counted is not None else _view(model)
         options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
-        self._sizes = _Sizes(counted)
+        self._counted = counted
+        self._asked: list[dict[str, tuple[int, ...]]] = []  # shapes of inputs that memory was asked for
         self._loop = None if counted is None else open_loop(counted)
         self.may_be_endless = self._loop is not None  # has a Loop that may never end, so that runs are watched
-        self._sizes.require({})  # onnxruntime computes constants while it loads
+        self.require({})  # onnxruntime computes constants while it loads
         try:
             self._session, self.is_twin = _open(model, options)
         except Exception as error:  # onnxruntime's exception classes are not public
@@ -158,12 +159,19 @@ class Session:
 
     def require(self, feeds: Feeds) -> None:
         """Ask for the memory of a run, so that runs on less need not ask."""
-        self._sizes.require(feeds)
+        shapes = feed_shapes(feeds)
+        if self._counted is None or any(_is_no_larger(shapes, asked) for asked in self._asked):
+            return
+        footprint = Footprint.of(self._counted, shapes)
+        footprint.require("running the model" if feeds else "loading the model")
+        if feeds and footprint.unknown:
+            require_trial_run(self._counted, [feeds], "running the model")
+        self._asked.append(shapes)
 
     def run(self, feeds: Feeds) -> list[Array]:
         """Return the outputs for one set of inputs."""
         feeds = fit_feeds(feeds, self._shapes)
-        self._sizes.require(feeds)
+        self.require(feeds)
         try:
             with limit_run(self._loop) as options:
                 return list(self._session.run(self.output_names, feeds, options))
@@ -188,24 +196,6 @@ class Session:
 def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:
     """Return the outputs of several batches, joined along axis 0."""
     return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
-
-
-class _Sizes:
-    """Asks for the memory of a run, unless one of at least the same input shapes was allowed already."""
-
-    def __init__(self, view: GraphView | None) -> None:
-        self._view = view
-        self._asked: list[dict[str, tuple[int, ...]]] = []
-
-    def require(self, feeds: Feeds) -> None:
-        shapes = feed_shapes(feeds)
-        if self._view is None or any(_is_no_larger(shapes, asked) for asked in self._asked):
-            return
-        footprint = Footprint.of(self._view, shapes)
-        footprint.require("running the model" if feeds else "loading the model")
-        if feeds and footprint.unknown:
-            require_trial_run(self._view, [feeds], "running the model")
-        self._asked.append(shapes)
 
 
 def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
