@@ -20,6 +20,8 @@ from onnxfold.graph.view import GraphView
 _COMMUTATIVE = frozenset(("Add", "Mul", "Max", "Min", "Sum", "Mean"))
 #: Attributes that change no value.
 _IDLE = frozenset(("storage_order",))
+#: Attributes of a window, and the number that all of theirs are when nothing is said.
+_OF_WINDOWS = {"pads": 0, "output_padding": 0, "strides": 1, "dilations": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,16 +175,8 @@ def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     if operator is not None and operator.weight:
         attributes.pop("kernel_shape", None)  # the weight has it
     plain = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
-    return {n: v for n, v in plain.items() if not (n in defaults and v == defaults[n]) and not _idle(n, v)}
-
-
-def _idle(name: str, value: object) -> bool:
-    """Whether a window has the values that it has when nothing is said."""
-    if name in ("pads", "output_padding"):
-        return isinstance(value, tuple) and not any(value)
-    if name in ("strides", "dilations"):
-        return isinstance(value, tuple) and all(v == 1 for v in value)
-    return False
+    silent = {n for n, v in plain.items() if isinstance(v, tuple) and n in _OF_WINDOWS and {*v} <= {_OF_WINDOWS[n]}}
+    return {n: v for n, v in plain.items() if n not in silent and not (n in defaults and v == defaults[n])}
 
 
 def _kinds(network: SourceNetwork) -> dict[str, int]:
