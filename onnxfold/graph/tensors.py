@@ -8,7 +8,7 @@ that is larger than memory wait in a temporary file (:class:`Scratch`).
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, ClassVar
@@ -169,11 +169,7 @@ class DerivedTensor(LazyTensor):
         proto = TensorProto()
         proto.CopyFrom(source.proto)
         proto.dims[:] = shape
-        return cls(
-            **{f.name: getattr(source, f.name) for f in fields(LazyTensor)} | {"proto": proto},
-            compute=compute,
-            source=source,
-        )
+        return cls(proto, source.base_dir, source.stamp, compute=compute, source=source)
 
     def load(self) -> Array:
         """Return the values; raises what reading the source raises."""
