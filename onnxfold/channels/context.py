@@ -195,8 +195,7 @@ class NodeContext(NodeReader):
         width = self.width(axis)
         if width is not None:
             end = width if stop is None else stop
-            attribute, index = (place, -1) if isinstance(place, str) else ("", place)
-            self.declarations.append(Count(self.key, axis, start, end, element, attribute, index, each))
+            self.declarations.append(Count(self.key, axis, start, end, place, element, each))
 
     def select(self, axis: Axis, source: Axis, input_index: int) -> None:
         """Declare that a constant input holds, for every position of `axis`, a position of `source`."""

@@ -160,7 +160,7 @@ class Norm:
 class Count:
     """A number in the node that counts positions ``start:stop`` of an axis, `each` of which are one.
 
-    `attribute` names an attribute, else `input_index` a constant input; `element` is the index in the
+    `place` is the name of an attribute or the number of a constant input; `element` is the index in the
     list or tensor (None for a scalar attribute).
     """
 
@@ -168,9 +168,8 @@ class Count:
     axis: Axis
     start: int
     stop: int
+    place: str | int
     element: int | None = None
-    attribute: str = ""
-    input_index: int = -1
     each: int = 1
 
 

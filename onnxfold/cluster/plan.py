@@ -58,9 +58,8 @@ class FoldPlan:
 
     def count_kept(self, axis: Axis, start: int, stop: int) -> int:
         """Return how many of the positions ``start:stop`` of an axis remain."""
-        gone = self._dropped_positions.get(axis)
-        lost = 0 if gone is None else int(np.searchsorted(gone, stop) - np.searchsorted(gone, start))
-        return stop - start - lost
+        gone = self._dropped_positions.get(axis, np.zeros(0, np.int64))
+        return stop - start - int(np.searchsorted(gone, stop) - np.searchsorted(gone, start))
 
     def kept_positions(self, axis: Axis, width: int) -> Positions:
         """Return the positions of an axis, out of `width`, that remain."""

@@ -305,10 +305,8 @@ class _Join:
         """Return the positions that a number of a network counts."""
         if network == 0:
             return count.start, count.stop
-        key = self.axes.name(network, count.node)
-        place = (key, count.attribute, count.input_index, count.element)
-        counts = self.networks[network].analysis.counts
-        theirs = [c for c in counts if (c.node, c.attribute, c.input_index, c.element) == place]
+        number = (self.axes.name(network, count.node), count.place, count.element)
+        theirs = [c for c in self.networks[network].analysis.counts if (c.node, c.place, c.element) == number]
         if not theirs:
             raise self._refuse(node, "its number of channels is stated in another way")
         return theirs[0].start, theirs[0].stop

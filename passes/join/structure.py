@@ -35,7 +35,7 @@ class SourceNetwork:
     @property
     def width_counts(self) -> set[tuple[str, str | int]]:
         """Node and attribute, or node and number of the input, that depend on the widths."""
-        counts = {(c.node, c.attribute or c.input_index) for c in self.analysis.counts}
+        counts = {(c.node, c.place) for c in self.analysis.counts}
         return counts | {(s.node, s.input_index) for s in self.analysis.selects}
 
     def label(self, node: NodeProto) -> str:

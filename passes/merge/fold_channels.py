@@ -134,7 +134,7 @@ class FoldChannels(Pass):
             if self.plan.touches(count.axis):
                 new = self.plan.count_kept(count.axis, count.start, count.stop) // count.each
                 node = changed.get(count.node, by_output[count.node])
-                changed[count.node] = with_count(view, node, count, new, f"{count.node}_{count.input_index}")
+                changed[count.node] = with_count(view, node, count, new, f"{count.node}_{count.place}")
         for select in self.selects:
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
                 changed[select.node] = self._renumber(view, changed.get(select.node, by_output[select.node]), select)
@@ -207,18 +207,18 @@ def _merge_axis(view: GraphView, axis: Axis, members: list[tuple[Member, Channel
 
 def with_count(view: GraphView, node: NodeProto, count: Count, new: int, stem: str) -> NodeProto:
     """Return a node with another number in the attribute, or in a constant input of a new name, that holds a count."""
-    if count.attribute:
-        if attribute(node, count.attribute) is None:
-            return node  # the operator takes the number from its weights
-        if count.element is None:
-            return rewritten(node, attributes={count.attribute: new})
-        numbers = attr_ints(node, count.attribute)
-        numbers[count.element] = new
-        return rewritten(node, attributes={count.attribute: numbers})
-    # The constant may be read by other nodes, for which it counts something else.
-    values = np.array(view.weight(node.input[count.input_index]))
-    values.reshape(-1)[count.element or 0] = new
-    return with_input(node, count.input_index, view.add_weight(stem, values))
+    if isinstance(count.place, int):
+        # The constant may be read by other nodes, for which it counts something else.
+        values = np.array(view.weight(node.input[count.place]))
+        values.reshape(-1)[count.element or 0] = new
+        return with_input(node, count.place, view.add_weight(stem, values))
+    if attribute(node, count.place) is None:
+        return node  # the operator takes the number from its weights
+    if count.element is None:
+        return rewritten(node, attributes={count.place: new})
+    numbers = attr_ints(node, count.place)
+    numbers[count.element] = new
+    return rewritten(node, attributes={count.place: numbers})
 
 
 @dataclass(frozen=True, eq=False)

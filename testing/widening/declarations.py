@@ -72,12 +72,12 @@ class DeclaredNumbers:
 def _set_count(node: NodeProto, count: Count, layout: Layout, weights: dict[str, Array]) -> None:
     place = layout(count.axis.tensor, count.axis.axis, count.axis.blocks).place
     number = int(((place >= count.start) & (place < count.stop)).sum()) // count.each
-    if not count.attribute:
-        values = np.array(weights[node.input[count.input_index]])
+    if isinstance(count.place, int):
+        values = np.array(weights[node.input[count.place]])
         values.reshape(-1)[count.element or 0] = number
-        _rewire(node, count.input_index, values, weights)
+        _rewire(node, count.place, values, weights)
         return
-    attr = next((a for a in node.attribute if a.name == count.attribute), None)
+    attr = next((a for a in node.attribute if a.name == count.place), None)
     if attr is None:  # left out: it follows from the widths of weights
         return
     if count.element is None:

@@ -149,8 +149,8 @@ def _line(declaration: Declaration, on: Callable[..., str]) -> str:
             summed = " + ".join(map(on, sources))
             rest = f"scale {on(scale)}, shift {on(shift)}, bias {on(bias)}{', centred' * centred}"
             return f"norm {summed} to {on(result)}, {rest}"
-        case Count(_, axis, start, stop, element, attribute, index, each):
-            place = attribute or f"input {index}"
+        case Count(_, axis, start, stop, place, element, each):
+            place = place if isinstance(place, str) else f"input {place}"
             part = "" if element is None else f"[{element}]"
             return f"count {on(axis)}[{start}:{stop}]{f' by {each}' if each > 1 else ''} in {place}{part}"
         case Select(_, axis, source, index):
