@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import FoldGroup, lists_by_key
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
 
@@ -110,26 +110,22 @@ class FoldedAxes:
     """Lengths of the axes of one graph."""
 
     def __init__(self, groups: Sequence[FoldGroup], first: int = 0) -> None:
-        self._parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        self._covered: dict[tuple[str, int], int] = {}
-        self._blocks: dict[tuple[str, int], int] = {}
-        self._spare: dict[str, tuple[int, int]] = {}
-        for number, group in enumerate(groups, start=first):
-            self._spare.update(dict.fromkeys(group.seam.spare, (number, group.size)))
-            for axis, positions in group.places.items():
-                key = (axis.tensor, axis.axis)
-                self._parts.setdefault(key, []).append((number, positions.shape[1]))
-                self._covered[key] = self._covered.get(key, 0) + positions.size
-                self._blocks[key] = axis.blocks
+        numbered = list(enumerate(groups, start=first))
+        self._spare = {weight: (number, group.size) for number, group in numbered for weight in group.seam.spare}
+        places = ((number, axis, positions) for number, group in numbered for axis, positions in group.places.items())
+        self._places = lists_by_key(
+            ((axis.tensor, axis.axis), (number, axis.blocks, positions)) for number, axis, positions in places
+        )
 
     def lengths(self, tensor: str, shape: Sequence[int]) -> list[Length]:
         """Return the length of every axis of a tensor that has the given shape before the fold."""
         lengths = []
         for axis, size in enumerate(shape):
-            key = (tensor, axis)
-            blocks = self._blocks.get(key, 1)
-            fixed = size * blocks - self._covered.get(key, 0)
-            lengths.append(Length(fixed, tuple(self._parts.get(key, ())), blocks, size))
+            places = self._places.get((tensor, axis), [])
+            blocks = places[-1][1] if places else 1
+            fixed = size * blocks - sum(positions.size for _, _, positions in places)
+            parts = tuple((number, positions.shape[1]) for number, _, positions in places)
+            lengths.append(Length(fixed, parts, blocks, size))
         return self.drop_spare(tensor, lengths)
 
     def drop_spare(self, weight: str, lengths: Sequence[Length]) -> list[Length]:
