@@ -147,10 +147,6 @@ class FoldGroup:
         blocks = np.zeros(self.size, np.int64) if self.blocks is None else self.blocks
         return [np.flatnonzero(blocks == block) for block in range(self.block_count)]
 
-    def positions(self, axis: Axis) -> Positions | None:
-        """Return the positions on a weight's or an activation's axis, None if the group is not there."""
-        return self.places.get(axis)
-
     @cached_property
     def places(self) -> dict[Axis, Positions]:
         """Where they lie on axes of weights and of activations, shape (n_units, r)."""

@@ -199,32 +199,28 @@ def _build_groups(
 ) -> tuple[list[FoldGroup], _BlockedUnits]:
     blocked = _block_units(elements, declarations)
     uses = lists_by_key((d.axis, d) for d in declarations if isinstance(d, Use) and d.axis in elements.offset)
-    produced = np.zeros(elements.unit_count, bool)
+    foldable = np.zeros(elements.unit_count, bool)
     for axis, axis_uses in uses.items():
         if axis_uses[0].role is Role.PRODUCER:
-            produced[elements.units_on(axis)] = True
-    foldable = produced
+            foldable[elements.units_on(axis)] = True
     foldable[blocked.mask] = False
 
     occurrences = Occurrences(elements, foldable)
     by_signature = lists_by_key((signature, unit) for unit, signature in occurrences.signatures())
     parts = [d for d in declarations if isinstance(d, EqualBlocks) and d.axis in elements.offset]
-    equal = lists_by_key((d.axis, (number, d)) for number, d in enumerate(parts))
     apart = {d.axis for d in declarations if isinstance(d, Apart)}
     groups = []
     for units in by_signature.values():
         group, ordered = _make_group(view, occurrences, units, uses)
         if not apart.isdisjoint(group.tensors):
             group = replace(group, allowed=Allowed.SELECT)
-        axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if equal else {}
-        numbered = (entry for axis in axes for entry in equal.get(axis, ()))
-        declared = [constraint for _, constraint in sorted(numbered, key=lambda entry: entry[0])]
+        declared = [constraint for constraint in parts if constraint.axis in group.places]
         if declared:
             kept, blocks = constraints.equal_cells([_parts_of(group, elements, c) for c in declared])
             averaged = next((c for c in declared if c.averaged), None)
             if averaged is not None:
-                places = group.positions(averaged.axis)
-                if places is None or len(kept) * places.shape[1] < len(elements.units_on(averaged.axis)):
+                repeats = group.places[averaged.axis].shape[1]
+                if len(kept) * repeats < len(elements.units_on(averaged.axis)):
                     kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             why = averaged or declared[0]
@@ -262,21 +258,16 @@ def _make_group(
     order = np.argsort(positions[first][:, 0], kind="stable")
     positions = {axis: places[order] for axis, places in positions.items()}
     members = tuple(Member(axis, places, tuple(uses[axis])) for axis, places in positions.items() if axis in uses)
-    names = []
-    for member in members:
-        if member.role is Role.PRODUCER:
-            names += [node_name(view, use.node) for use in member.uses]
+    producers = (member for member in members if member.role is Role.PRODUCER)
+    nodes = tuple(dict.fromkeys(node_name(view, use.node) for member in producers for use in member.uses))
     tensors = {axis: places for axis, places in positions.items() if not view.is_weight(axis.tensor)}
-    nodes = tuple(dict.fromkeys(names))
     return FoldGroup(nodes[0], len(units), members, tensors, nodes), np.array(units, np.int64)[order]
 
 
 def _parts_of(group: FoldGroup, elements: Elements, constraint: EqualBlocks) -> tuple[npt.NDArray[np.int64], int]:
     """Return in which part of a constraint every unit has its places, and the number of parts."""
-    positions = group.positions(constraint.axis)
-    assert positions is not None
     width = len(elements.units_on(constraint.axis))
-    return positions // (width // constraint.blocks), constraint.blocks
+    return group.places[constraint.axis] // (width // constraint.blocks), constraint.blocks
 
 
 def _refusals(

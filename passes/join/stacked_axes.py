@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import FoldGroup, lists_by_key
 from onnxfold.graph.tensors import Array
 from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 
@@ -88,12 +88,8 @@ class StackedAxes:
         self._of = [self._counterparts(i) for i in range(len(networks))]
         self._units = [_Units.of([groups[g] for groups in self._of]) for g in range(len(self._groups))]
         self._known: dict[Axis, StackedAxis] = {}
-        self.grouped: dict[str, list[Axis]] = {}
-        for group in self._groups:
-            for axis in (*group.tensors, *(m.axis for m in group.members)):
-                axes = self.grouped.setdefault(axis.tensor, [])
-                if axis not in axes:
-                    axes.append(axis)
+        axes = dict.fromkeys(axis for group in self._groups for axis in group.places)
+        self.grouped = lists_by_key((axis.tensor, axis) for axis in axes)
         self.roles: dict[Axis, Role] = {m.axis: m.role for group in self._groups for m in group.members}
 
     def name(self, network: int, tensor: str) -> str:
@@ -150,8 +146,7 @@ class StackedAxes:
             for g in set(laid.group[laid.group >= 0].tolist()):
                 units, here = self._units[g], np.flatnonzero(laid.group == g)
                 here = here[units.network[laid.unit[here]] == network]
-                positions = self._of[network][g].positions(self._axis_in(network, axis))
-                assert positions is not None
+                positions = self._of[network][g].places[self._axis_in(network, axis)]
                 if laid.rank[here].max(initial=0) >= positions.shape[1]:
                     raise LayoutError(f"'{axis.tensor}' has another number of positions per channel in the networks")
                 own[positions[units.unit[laid.unit[here]], laid.rank[here]]] = here

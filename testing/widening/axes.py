@@ -111,7 +111,7 @@ def lay_out(
 def _positions(group: FoldGroup, tensor: str, axis: int) -> Index:
     """Return where units lie, however the axis is packed."""
     axes = (*group.tensors, *(member.axis for member in group.members))
-    found = group.positions(next(a for a in axes if (a.tensor, a.axis) == (tensor, axis)))
+    found = group.places.get(next(a for a in axes if (a.tensor, a.axis) == (tensor, axis)))
     assert found is not None
     return found
 
