@@ -14,6 +14,7 @@ from onnx import NodeProto
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.channels.declarations import Axis, Role, Use, Window
+from onnxfold.channels.group import lists_by_key
 from onnxfold.channels.layers import linear, takes_mean
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
@@ -162,13 +163,11 @@ class Compensation:
         self._original, self._view = walk.reference.view, walk.folded.view
         self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
         self._unpooled: dict[str, Covariances] = {}  # by the key of a global pooling, in front of it
-        self._consumers: dict[str, list[Use]] = {}
-        for group in walk.plan.lossy.groups:
-            # Rows of a part of a table are known, and inputs show few of them: its basis is the best as it is.
-            for member in () if group.is_part else group.with_role(Role.CONSUMER):
-                for use in member.uses:
-                    self._consumers.setdefault(use.node, []).append(use)
-        read = {use.channels.tensor for uses in self._consumers.values() for use in uses}
+        # Rows of a part of a table are known, and inputs show few of them: its basis is the best as it is.
+        groups = [group for group in walk.plan.lossy.groups if not group.is_part]
+        uses = [use for group in groups for member in group.with_role(Role.CONSUMER) for use in member.uses]
+        self._consumers = lists_by_key((use.node, use) for use in uses)
+        read = {use.channels.tensor for use in uses}
         # Of texts, positions count by their length, and moments of all positions alike say nothing.
         poolings = ((tensor, _pooling_of(self._original, tensor)) for tensor in (() if rules.by_length else read))
         self._poolings = {tensor: node_key(node) for tensor, node in poolings if node is not None}
