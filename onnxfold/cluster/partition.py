@@ -152,10 +152,9 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
 
     P holds rows of the identity, Q is its transpose: the columns of dropped channels vanish.
     """
-    representatives = np.sort(np.asarray(kept, np.int64))
     labels = np.full(n, -1, np.int64)
-    labels[representatives] = np.arange(len(representatives))
-    return ChannelPartition(labels, representatives)
+    labels[np.asarray(kept, np.int64)] = kept
+    return mean_partition(labels)
 
 
 def check_clusters(k: int, n: int, blocks: int = 1) -> None:

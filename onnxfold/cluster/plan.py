@@ -36,12 +36,9 @@ class FoldPlan:
     @cached_property
     def _dropped_positions(self) -> dict[Axis, Positions]:
         """Positions that vanish, per axis of any tensor."""
-        dropped: dict[Axis, list[Positions]] = {}
-        for group, partition in self:
-            gone = np.setdiff1d(np.arange(group.size), partition.representatives)
-            for axis, positions in group.places.items():
-                dropped.setdefault(axis, []).append(positions[gone].reshape(-1))
-        return {axis: np.sort(np.concatenate(pieces)) for axis, pieces in dropped.items()}
+        gone = [(group, np.setdiff1d(np.arange(group.size), partition.representatives)) for group, partition in self]
+        parts = ((axis, at[units].reshape(-1)) for group, units in gone for axis, at in group.places.items())
+        return {axis: np.sort(np.concatenate(pieces)) for axis, pieces in lists_by_key(parts).items()}
 
     @cached_property
     def lossy(self) -> "FoldPlan":
