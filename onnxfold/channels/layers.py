@@ -232,17 +232,13 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
     """Return the BatchNormalizations of a group whose parameters are not shared with another node."""
     layers = group_layers(view, group)
     in_front = {layer.normalization.output[0]: layer for layer in layers if layer.normalization is not None}
-    members: dict[str, dict[Role, Member]] = {}
-    for role in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE):
-        for member in group.with_role(role):
-            for use in member.uses:
-                members.setdefault(use.node, {})[role] = member
+    tables = [group.by_node[role] for role in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)]
     norms = []
-    for output, m in members.items():
+    for output in tables[0]:
         norm = batch_norm(view, view.producer(output))
-        if norm is not None and len(m) == 4:
-            parameters = m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE]
-            norms.append(Normalization(norm.epsilon, *parameters, in_front.get(output)))
+        if norm is not None and all(output in members for members in tables):
+            scale, shift, mean, variance = (members[output][-1] for members in tables)
+            norms.append(Normalization(norm.epsilon, scale, shift, mean, variance, in_front.get(output)))
     return norms
 
 
