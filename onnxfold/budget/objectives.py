@@ -102,11 +102,8 @@ def shares_of_error(groups: Sequence[FoldGroup]) -> list[float]:
 
     A layer's result is added to others where several layers produce the same channels.
     """
-    added = set[str]()
-    for group in groups:
-        producers = group.by_node[Role.PRODUCER]
-        if len(producers) > 1:
-            added.update(producers)
+    producers = [group.by_node[Role.PRODUCER] for group in groups]
+    added = {node for nodes in producers if len(nodes) > 1 for node in nodes}
     shares = []
     for group in groups:
         readers = group.by_node[Role.CONSUMER]

@@ -121,12 +121,11 @@ def _wanda(task: Task) -> Candidates:
 
 
 def _flap(task: Task) -> Candidates:
-    sizes = (
-        task.graph.stored.weight_size(m.axis.tensor)
-        // (task.graph.stored.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks)
+    held = task.graph.stored.weights
+    weights = sum(
+        held[m.axis.tensor].size // (held[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks) * m.positions.shape[1]
         for m in task.group.members
     )
-    weights = sum(size * m.positions.shape[1] for size, m in zip(sizes, task.group.members, strict=True))
     by_unit, errors = scores.fluctuations(task.moments), scores.fluctuation_errors(task.moments)
     return scores.ByComparedScore(task.group, by_unit, errors, weights, "flap")
 

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import astuple, dataclass, field, replace
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -231,11 +232,8 @@ class SumCost(Cost):
 
 def number_groups(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
     """Return every graph with the lengths of its axes, groups numbered over all graphs."""
-    pairs, first = [], 0
-    for view, groups in graphs:
-        pairs.append((view, FoldedAxes(groups, first)))
-        first += len(groups)
-    return pairs
+    firsts = accumulate((len(groups) for _, groups in graphs), initial=0)
+    return [(view, FoldedAxes(groups, first)) for (view, groups), first in zip(graphs, firsts, strict=False)]
 
 
 def group_count(graphs: Graphs) -> int:
