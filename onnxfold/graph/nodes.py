@@ -30,8 +30,7 @@ def attribute(node: NodeProto, name: str, default: object = None) -> object:
 
 def attr_int(node: NodeProto, name: str, default: int) -> int:
     """Return an integer attribute."""
-    value = attribute(node, name, default)
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return int(attribute(node, name, default))  # type: ignore[call-overload, no-any-return]
 
 
 def attr_ints(node: NodeProto, name: str, default: Iterable[int] = ()) -> list[int]:
@@ -42,8 +41,7 @@ def attr_ints(node: NodeProto, name: str, default: Iterable[int] = ()) -> list[i
 
 def attr_float(node: NodeProto, name: str, default: float) -> float:
     """Return a float attribute."""
-    value = attribute(node, name, default)
-    return float(value)  # type: ignore[arg-type]
+    return float(attribute(node, name, default))  # type: ignore[arg-type]
 
 
 def refill(field: Any, messages: Iterable[Any]) -> None:
