@@ -43,7 +43,8 @@ class LearnShapes(Pass):
 
 
 def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequence[str]) -> bool:
-    open_ones = [t for t in tensors if _is_open(view, t, names)]
+    known = {t: dims(view, t) for t in tensors}
+    open_ones = [t for t, of in known.items() if of is None or any(isinstance(d, str) and d not in names for d in of)]
     # Of nodes that compute with lengths, or multiply activations, as attention does.
     products = (node for node in view.nodes if node.op_type == "MatMul" and not any(map(view.is_weight, node.input)))
     asks = any(node.op_type == "Shape" for node in view.nodes) or any(True for _ in products)
@@ -78,11 +79,6 @@ def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
     shape, alone = view.shape(name) or (), len(view.input_names) == 1
     for axis, (size, symbol) in enumerate(zip(shape, [*view.symbols(name), *[""] * len(shape)], strict=False)):
         yield size, symbol if symbol and (alone or not symbol.startswith(UNNAMED)) else _OPEN.format(axis)
-
-
-def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
-    known = dims(view, tensor)
-    return known is None or any(isinstance(d, str) and d not in names for d in known)
 
 
 def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
