@@ -345,7 +345,7 @@ Shape = tuple[int | None, ...]
 TensorType = tuple[int, Shape, tuple[str, ...]]
 
 
-def sizes_or_symbols(kind: TensorType) -> list[int | str | None]:
+def known_dimensions(kind: TensorType) -> list[int | str | None]:
     """Return the dimensions: numbers, symbols, or None."""
     symbols = [*kind[2], *[""] * len(kind[1])]
     return [d if d is not None else s or None for d, s in zip(kind[1], symbols, strict=False)]
@@ -353,7 +353,7 @@ def sizes_or_symbols(kind: TensorType) -> list[int | str | None]:
 
 def typed_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
     """Return a type as a model declares it."""
-    return helper.make_tensor_value_info(name, kind[0], sizes_or_symbols(kind))
+    return helper.make_tensor_value_info(name, kind[0], known_dimensions(kind))
 
 
 def with_sizes(kind: TensorType, sizes: Mapping[str, int]) -> TensorType:

@@ -18,7 +18,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.tensors import Array, TensorType, sizes_or_symbols, to_proto, type_in_onnxruntime
+from onnxfold.graph.tensors import Array, TensorType, known_dimensions, to_proto, type_in_onnxruntime
 
 
 def summands(name: str, names: Iterable[str]) -> list[str]:
@@ -95,7 +95,7 @@ def _session_types(
     except Exception:  # onnxruntime raises many types
         return (None,) * len(proto.output)
     types = {output.name: _read_output(output) for output in session.get_outputs()}
-    if any(kind is None or None in sizes_or_symbols(kind) for kind in types.values()):
+    if any(kind is None or None in known_dimensions(kind) for kind in types.values()):
         types |= _run_types(session, kinds, types)
     return tuple(types.get(name) for name in proto.output)
 
@@ -106,7 +106,7 @@ def _read_output(output: ort.NodeArg) -> TensorType | None:
 
 
 def _sizes_or_symbols(kind: TensorType) -> list[int | str]:
-    return [_OPEN if d is None else d for d in sizes_or_symbols(kind)]
+    return [_OPEN if d is None else d for d in known_dimensions(kind)]
 
 
 def _tensor_type(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
@@ -142,7 +142,7 @@ def _run_types(
         if len(ranks) > 1 or not all(isinstance(values, np.ndarray) for values in results):
             continue
         result_type = known[output]
-        before: list[int | str | None] = [None] * ranks.pop() if result_type is None else sizes_or_symbols(result_type)
+        before: list[int | str | None] = [None] * ranks.pop() if result_type is None else known_dimensions(result_type)
         lengths = zip(before, *(values.shape for values in results), strict=True)
         dims = [
             _dimension(first, again, second, sizes) if old is None else old for old, first, again, second in lengths
