@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,13 +35,8 @@ def rotary_embedding(node: TorchNode) -> Operation:
     if node.integer("is_packed_batching", 0) or node.number("scale", 1.0) != 1.0:
         raise node.unsupported("it packs batches or scales positions")
     interleaved, heads = bool(node.integer("interleaved", 0)), node.integer("num_heads", 0)
-
-    def run(x: Tensor, positions: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        return _rotate_laid_out(
-            x, _angles(positions, cosines, x), _angles(positions, sines, x), heads, interleaved=interleaved
-        )
-
-    return run
+    turn = partial(standard_rotary_embedding, interleaved=interleaved, num_heads=heads)
+    return lambda x, positions, cosines, sines: turn(x, cosines, sines, positions)
 
 
 @operation("RotaryEmbedding", since=23)
@@ -48,9 +44,15 @@ def standard_rotary_embedding(
     x: Tensor, cosines: Tensor, sines: Tensor, positions: Tensor | None = None, *,
     interleaved: bool = False, num_heads: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Turn heads by angles that grow with their positions; angles may come for every position."""
-    turns = [table[:, None] if positions is None else _angles(positions, table, x) for table in (cosines, sines)]
-    return _rotate_laid_out(x, turns[0], turns[1], num_heads, interleaved=interleaved)
+    """Turn heads by angles that grow with their positions; angles may come for every position.
+
+    Heads are an axis of their own, or lie behind each other on the last one.
+    """
+    cosines, sines = (t[:, None] if positions is None else _angles(positions, t, x) for t in (cosines, sines))
+    if x.ndim == 4:
+        return rotate_heads(x, cosines, sines, interleaved=interleaved)
+    count = num_heads or x.shape[-1] // (2 * cosines.shape[-1])
+    return _merge_heads(rotate_heads(_split_heads(x, count), cosines, sines, interleaved=interleaved))
 
 
 def _angles(positions: Tensor, table: Tensor, x: Tensor) -> Tensor:
@@ -59,16 +61,6 @@ def _angles(positions: Tensor, table: Tensor, x: Tensor) -> Tensor:
     if positions.numel() == 1 and positions.ndim < 2:
         positions = positions.reshape(1, 1) + torch.arange(length, device=positions.device)
     return table[positions][:, None]
-
-
-def _rotate_laid_out(x: Tensor, cosines: Tensor, sines: Tensor, heads: int, *, interleaved: bool) -> Tensor:
-    """Turn heads that are an axis of their own, or that lie behind each other on the last one."""
-    if x.ndim == 4:
-        return rotate_heads(x, cosines, sines, interleaved=interleaved)
-    batch, length, width = x.shape
-    size = width // heads if heads else 2 * cosines.shape[-1]
-    apart = x.reshape(batch, length, -1, size).transpose(1, 2)
-    return rotate_heads(apart, cosines, sines, interleaved=interleaved).transpose(1, 2).reshape(batch, length, width)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,9 @@ def batch_normalization(node: TorchNode) -> Operation:
     if not node.integer("spatial", 1):
         raise node.unsupported("it has statistics per position")
     epsilon = node.number("epsilon", 1e-5)
-
-    def run(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        return torch.batch_norm(x, scale, shift, mean, variance, False, 0.0, epsilon, False)
-
-    return run
+    return lambda x, scale, shift, mean, variance: torch.batch_norm(
+        x, scale, shift, mean, variance, False, 0.0, epsilon, False
+    )
 
 
 operations({
