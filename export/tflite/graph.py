@@ -70,12 +70,17 @@ def make_options(operator: str, settings: dict[str, Any]) -> tuple[int, Any]:
     if wanted is None:
         return 0, None
     name, tag = next((name, tag) for name, tag in vars(schema().BuiltinOptions).items() if name.lower() == wanted)
-    options = getattr(schema(), f"{name}T")()
-    for key, value in settings.items():
-        if not hasattr(options, key):
-            raise AttributeError(f"{name} has no field '{key}'")
-        setattr(options, key, value)
-    return int(tag), options
+    return int(tag), table(name, **settings)
+
+
+def table(kind: str, **fields: Any) -> Any:
+    """Return a table of the schema with some fields set."""
+    made = getattr(schema(), f"{kind}T")()
+    for name, value in fields.items():
+        if not hasattr(made, name):
+            raise AttributeError(f"{kind} has no field '{name}'")
+        setattr(made, name, value)
+    return made
 
 
 #: Constants up to this many bytes are kept; larger ones are computed when they are written.

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxfold._version import __version__
 from onnxfold.errors import ExportError
-from onnxfold.export.tflite.graph import Graph, Operator, Value, make_options, schema, type_of
+from onnxfold.export.tflite.graph import Graph, Operator, Value, make_options, schema, table, type_of
 from onnxfold.export.tflite.layout import Dynamic
 
 SIGNATURE = "serving_default"
@@ -43,33 +43,25 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     codes = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in graph.operators))}
     numbers = [(int(getattr(schema().BuiltinOperator, code)), version) for code, version in codes]
     operator_codes = [
-        _table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
+        table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
         for n, version in numbers
     ]
-    subgraph = _table(
+    subgraph = table(
         "SubGraph", name="main", tensors=_tensors(graph, values, buffer_of),
         inputs=[index[id(v)] for v in graph.inputs], outputs=[index[id(v)] for v in graph.outputs],
         operators=[_operator(op, codes, index) for op in graph.operators],
     )  # fmt: skip
     inputs, outputs = (
-        [_table("TensorMap", name=v.name, tensorIndex=index[id(v)]) for v in side]
+        [table("TensorMap", name=v.name, tensorIndex=index[id(v)]) for v in side]
         for side in (graph.inputs, graph.outputs)
     )
     buffers = [_Buffer(None), *(_Buffer(c) for c in constants), _Buffer(_text(notes))]
-    model = _table(
+    model = table(
         "Model", version=3, description=description, operatorCodes=operator_codes, subgraphs=[subgraph],
-        buffers=buffers, metadata=[_table("Metadata", name=METADATA, buffer=len(buffers) - 1)],
-        signatureDefs=[_table("SignatureDef", signatureKey=SIGNATURE, inputs=inputs, outputs=outputs)],
+        buffers=buffers, metadata=[table("Metadata", name=METADATA, buffer=len(buffers) - 1)],
+        signatureDefs=[table("SignatureDef", signatureKey=SIGNATURE, inputs=inputs, outputs=outputs)],
     )  # fmt: skip
     return _packed(model, size)
-
-
-def _table(kind: str, **fields: Any) -> Any:
-    """Return a table of the schema with some fields set."""
-    table = getattr(schema(), f"{kind}T")()
-    for name, value in fields.items():
-        setattr(table, name, value)
-    return table
 
 
 def _packed(model: Any, size: int) -> memoryview:
@@ -162,7 +154,7 @@ def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) ->
     for value in values:
         signature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape]
         tensors.append(
-            _table(
+            table(
                 "Tensor", name=names[id(value)], type=type_of(value.element_type), shape=[int(d) for d in value.shape],
                 hasRank=True, shapeSignature=signature if -1 in signature else None, buffer=buffer_of.get(id(value), 0),
             )
@@ -181,7 +173,7 @@ def _unique(name: str, repeats: dict[str, int]) -> str:
 
 def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[int, int]) -> Any:
     kind, options = make_options(op.code, op.options)
-    return _table(
+    return table(
         "Operator", opcodeIndex=codes[op.code, op.version], builtinOptionsType=kind, builtinOptions=options,
         inputs=[-1 if v is None else index[id(v)] for v in op.inputs], outputs=[index[id(v)] for v in op.outputs],
     )  # fmt: skip
