@@ -68,15 +68,14 @@ def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> TFLite
     return TFLiteWindow(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
 
 
-def padding(op: Op, x: Value, win: TFLiteWindow, fill: float | None = 0.0) -> tuple[Value, int]:
+def padding(op: Op, x: Value, win: TFLiteWindow, fill: float = 0.0) -> tuple[Value, int]:
     """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
     kinds = schema().Padding
-    spatial = x.shape[1:-1]
     if win.is_valid():
         return x, int(kinds.VALID)
-    if fill is not None and win.is_same(spatial):
+    if win.is_same(x.shape[1:-1]):
         return x, int(kinds.SAME)
-    return pad(op, x, ((0, 0), *win.padded(), (0, 0)), fill or 0.0), int(kinds.VALID)
+    return pad(op, x, ((0, 0), *win.padded(), (0, 0)), fill), int(kinds.VALID)
 
 
 def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:

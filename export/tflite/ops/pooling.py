@@ -56,7 +56,7 @@ def _pool(op: Op, code: str, x: Value, win: layers.TFLiteWindow, fill: float) ->
     if fill == _LOWEST and not win.is_valid() and not win.is_same(x.shape[1:-1]) and _may_mirror(x, win):
         x, kind = layers.mirror(op, x, ((0, 0), *win.padded(), (0, 0)), "SYMMETRIC"), int(schema().Padding.VALID)
     else:
-        x, kind = layers.padding(op, x, win) if win.is_same(x.shape[1:-1]) else layers.padding(op, x, win, fill)
+        x, kind = layers.padding(op, x, win, fill)
     return op.graph.op(
         code, [x], (x.shape[0], *win.output, x.shape[-1]), padding=kind, strideH=win.stride[0], strideW=win.stride[1],
         filterHeight=win.size[0], filterWidth=win.size[1],
