@@ -1,6 +1,6 @@
 """Registry of converters, what one sees of its node: shapes, constants, tensors in a layout, and their arithmetic."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partialmethod
 from math import prod
@@ -74,6 +74,11 @@ class Op(NodeReader):
     def refuse(self, reason: str) -> NoReturn:
         """Raise the error that names this node."""
         raise ExportError(reason, node=self.name, op_type=self.op_type)
+
+    def require_fixed(self, sizes: Iterable[int], does: str) -> None:
+        """Refuse what the node `does` with dimensions of which one is free."""
+        if any(isinstance(size, Dynamic) for size in sizes):
+            self.refuse(f"it {does} a dimension that is free: fix it with --input-shapes")
 
     def required_weight(self, index: int, what: str) -> Array:
         """Return the values of an input that has to be a weight; `what` it is, for the error."""

@@ -230,11 +230,8 @@ class Reshaping(LayoutRule):
         return [(source, plain(len(source_layout.perm))), (result, plain(len(result_layout.perm)))]
 
 
-@dataclass(frozen=True)
 class LastAxis(LayoutRule):
     """An operator whose TFLite kernel works along the last axis: any layout that has the node's axis there."""
-
-    default: int = -1  # the axis of a node without the attribute
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Input and output have the same layout."""
@@ -242,7 +239,7 @@ class LastAxis(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the assigned layout if the axis is last in it."""
-        layout = layout_with_last(assigned[op.writes[0]], op.integer("axis", self.default))
+        layout = layout_with_last(assigned[op.writes[0]], op.integer("axis", -1))
         return [(op.reads[0], layout), (op.writes[0], layout)]
 
 

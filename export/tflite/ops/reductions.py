@@ -115,18 +115,15 @@ def _apply(op: Op, x: Value) -> Value:
     return op.graph.unary("SOFTMAX", x, beta=1.0)
 
 
-@converter("Softmax", "LogSoftmax", since=13, layouts=layouts.LastAxis(-1))
+@converter("Softmax", "LogSoftmax", since=13, layouts=layouts.LastAxis())
 def softmax(op: Op) -> None:
     """SOFTMAX, LOG_SOFTMAX along the last axis of a layout; between TRANSPOSEs where no layout has the axis there."""
     rank = len(op.shape())
     axis = op.integer("axis", -1) % max(rank, 1)
     layout = layouts.layout_with_last(op.planned_layout(), axis)
-    x = op.read(0, layout)
-    if layout.perm[-1] == axis:
-        op.write(_apply(op, x), layout)
-        return
-    perm = [*(a for a in range(rank) if a != axis), axis]
-    y = _apply(op, op.graph.transpose(x, perm))
+    place = layout.axis(axis)
+    perm = [*(i for i in range(rank) if i != place), place]
+    y = _apply(op, op.graph.transpose(op.read(0, layout), perm))
     op.write(op.graph.transpose(y, [perm.index(i) for i in range(rank)]), layout)
 
 
@@ -135,8 +132,7 @@ def softmax_of_matrix(op: Op) -> None:
     """Before operator set 13: over all axes from the given one on, taken as one."""
     shape = op.shape()
     axis = op.integer("axis", 1) % len(shape)
-    if any(isinstance(d, layouts.Dynamic) for d in shape[axis:]):
-        op.refuse("it normalises over a dimension that is free: fix it with --input-shapes")
+    op.require_fixed(shape[axis:], "normalises over")
     x = op.read(0, layouts.plain(len(shape)))
     merged = (*shape[:axis], math.prod(int(d) for d in shape[axis:]))
     op.write(op.graph.reshape(_apply(op, op.graph.reshape(x, merged)), shape))
@@ -208,7 +204,6 @@ def arg_extreme(op: Op) -> None:
     if last:
         y = op.graph.sub(int(x.shape[axis]) - 1, y)
     if op.integer("keepdims", 1):
-        y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
-        op.write(y, layout)
+        op.write(op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape))), layout)
     else:
         op.write(y, layouts.remaining_layout(layout, [onnx_axis]))

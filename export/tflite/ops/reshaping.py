@@ -30,7 +30,7 @@ def slice_(op: Op) -> None:
         picked = range(int(size))[start:end:step]
         if isinstance(size, layouts.Dynamic):
             if (start, step) != (0, 1) or end < np.iinfo(np.int32).max:
-                op.refuse("it takes a part of a dimension that is free: fix it with --input-shapes")
+                op.require_fixed([size], "takes a part of")
             continue
         if not picked:
             op.refuse("the result is empty, and TFLite has no empty tensors")
@@ -88,8 +88,7 @@ def gather(op: Op) -> None:
     shape = op.shape()
     onnx_axis = op.integer("axis", 0) % len(shape)
     size = shape[onnx_axis]
-    if isinstance(size, layouts.Dynamic):
-        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    op.require_fixed([size], "takes positions of")
     indices_rank, layout = len(op.shape(1)), layouts.plain(len(shape))
     if op.is_constant(1):
         values = op.required_weight(1, "indices")
@@ -129,8 +128,7 @@ def gather_nd(op: Op) -> None:
     """GATHER_ND; batch dimensions are constant positions in front of the others."""
     c, x, index, batch = op.graph, op.read(0), op.graph.cast(op.read(1), "INT32"), op.integer("batch_dims", 0)
     sizes = x.shape[: batch + index.shape[-1]]
-    if any(isinstance(size, layouts.Dynamic) for size in sizes):
-        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    op.require_fixed(sizes, "takes positions of")
     if batch:
         places = np.moveaxis(np.indices(index.shape[:-1], np.int32)[:batch], 0, -1)
         shape = (*index.shape[:-1], len(sizes))
@@ -182,8 +180,7 @@ def top_k(op: Op) -> None:
     x, rank = op.read(0), len(op.shape())
     k = op.integer("k", 0) or int(op.required_weight(1, "k").reshape(-1)[0])
     axis, largest = op.integer("axis", -1) % rank, op.integer("largest", 1)
-    if isinstance(x.shape[axis], layouts.Dynamic):
-        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    op.require_fixed([x.shape[axis]], "takes positions of")
     if x.element_type not in ("FLOAT32", "INT32", "INT64"):
         op.refuse(f"TFLite's TOPK_V2 and NEG do not take {x.element_type.lower()}")
     order = [i for i in range(rank) if i != axis] + [axis]
@@ -257,13 +254,10 @@ def split(op: Op) -> None:
     if 0 in sizes:
         op.refuse("a part is empty, and TFLite has no empty tensors")
     axis_tensor = op.graph.constant(np.array(axis, np.int32))
-    if count == 1:
-        parts = [x]
-    elif len(set(sizes)) == 1:
-        parts = op.graph.op_several("SPLIT", [axis_tensor, x], shapes, [x.element_type] * count, numSplits=count)
-    else:
-        inputs = [x, op.graph.indices(sizes), axis_tensor]
-        parts = op.graph.op_several("SPLIT_V", inputs, shapes, [x.element_type] * count, numSplits=count)
+    equal = len(set(sizes)) == 1
+    inputs = [axis_tensor, x] if equal else [x, op.graph.indices(sizes), axis_tensor]
+    kinds, code = [x.element_type] * count, "SPLIT" if equal else "SPLIT_V"
+    parts = [x] if count == 1 else op.graph.op_several(code, inputs, shapes, kinds, numSplits=count)
     for i, part in enumerate(parts):
         op.write(part, layout, i)
 
@@ -303,8 +297,7 @@ def pad(op: Op) -> None:
     layout = op.own_layout
     amounts = _amounts(op)[list(layout.perm)]
     x = op.read(0, layout)
-    if any(isinstance(d, layouts.Dynamic) and row.any() for d, row in zip(x.shape, amounts, strict=True)):
-        op.refuse("it pads a dimension that is free: fix it with --input-shapes")
+    op.require_fixed((d for d, row in zip(x.shape, amounts, strict=True) if row.any()), "pads")
     crops = {
         i: range(max(-int(a), 0), int(d) - max(-int(b), 0))
         for i, (d, (a, b)) in enumerate(zip(x.shape, amounts, strict=True))

@@ -73,8 +73,7 @@ def _resize(op: Op, axes: list[_Axis]) -> None:
     if not changed:
         op.write(x, layout)
         return
-    if any(isinstance(op.shape()[a], Dynamic) for a in changed):
-        op.refuse("it resizes a dimension that is free: fix it with --input-shapes")
+    op.require_fixed((op.shape()[a] for a in changed), "resizes")
     y = _image_operator(op, x, axes, mode, how, changed)
     if y is None:
         y = x
