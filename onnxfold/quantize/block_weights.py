@@ -125,30 +125,21 @@ def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
     Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
     constant or read elsewhere stay, and block what they touch.
     """
-    nodes: list[NodeProto] = []
-    blocks: list[BlockWeight] = []
     plain = [node for node in view.nodes if _is_plain(view, node)]
     needed = sum(4 * attr_int(node, "K", 0) * attr_int(node, "N", 0) for node in plain)
     memory.require(needed, "the weights of few bits, as numbers,")
-    for node in view.nodes:
-        if node not in plain:
-            nodes.append(node)
-            continue
-        block, replaced = _open_weight(view, node)
-        nodes += replaced
-        blocks.append(block)
-    if blocks:
-        view.replace_nodes(nodes)
-        unread = {name for block in blocks for name in block.stored}
-        view.remove_weights(unread)
-    return tuple(blocks)
+    opened = {node_key(node): _open_weight(view, node) for node in plain}
+    view.expand({key: products for key, (_, products) in opened.items()})
+    blocks = tuple(block for block, _ in opened.values())
+    view.remove_weights({name for block in blocks for name in block.stored})
+    return blocks
 
 
 def requantize_blocks(view: GraphView, blocks: Sequence[BlockWeight]) -> int:
     """Put products with weights of few bits in the place of plain ones again, in place; return how many."""
     by_key = {block.key: block for block in blocks}
     replaced: dict[str, NodeProto] = {}
-    done: dict[str, None] = {}
+    plain: list[str] = []
     for node in view.nodes:
         block = by_key.get(node_key(node))
         if block is None or not multiplies_weight(view, node):
@@ -158,11 +149,10 @@ def requantize_blocks(view: GraphView, blocks: Sequence[BlockWeight]) -> int:
         tensors = block.stored if np.array_equal(values, block.values) else _quantize_block(block, values)
         inputs = [node.input[0], *(view.add_weight(stem, tensor) for stem, tensor in tensors.items())]
         sizes = {"K": values.shape[0], "N": values.shape[1]}
-        product = rewritten(block.node, inputs=inputs, outputs=list(node.output), attributes=sizes)
-        replaced[node_key(node)] = product
-        done[name] = None
+        replaced[node_key(node)] = rewritten(block.node, inputs=inputs, outputs=list(node.output), attributes=sizes)
+        plain.append(name)
     view.substitute(replaced)
-    view.remove_weights([name for name in done if not view.consumers(name)])
+    view.remove_weights({name for name in plain if not view.consumers(name)})
     return len(replaced)
 
 
