@@ -8,7 +8,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from onnxfold.graph.nodes import attribute, node_key, rename_tensors, rewritten
 from onnxfold.graph.patterns import dims
-from onnxfold.graph.tensors import Array, LazyTensor, Weight
+from onnxfold.graph.tensors import Array, LazyTensor
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.normalize.constants import FoldConstants
@@ -148,27 +148,18 @@ class InlineConstantIf(Pass):
         return PassResult(modified)
 
     def _step(self, view: GraphView) -> bool:
-        branches = {node_key(node): body for node in view.nodes if (body := _taken(view, node)) is not None}
-        if not branches:
-            return False
-        nodes: list[NodeProto] = []
+        branches = [(node, body) for node in view.nodes if (body := _taken(view, node)) is not None]
         used = set(view.weights) | set(view.input_names) | {o for node in view.nodes for o in node.output}
-        weights: dict[str, Weight] = {}
-        for node in view.nodes:
-            body = branches.get(node_key(node))
-            if body is None:
-                nodes.append(node)
-                continue
+        made: dict[str, list[NodeProto]] = {}
+        for node, body in branches:
             names = dict(_new_names(node_key(node), body, used))
-            weights.update({names[t.name]: LazyTensor(t) for t in body.initializer})
-            nodes += [rename_tensors(inner, names) for inner in body.node]
-            for inner_output, output in zip(body.output, node.output, strict=False):
-                if output:
-                    source = names.get(inner_output.name, inner_output.name)
-                    nodes.append(helper.make_node("Identity", [source], [output]))
-        view.put_weights(weights)
-        view.replace_nodes(nodes)
-        return True
+            view.put_weights({names[t.name]: LazyTensor(t) for t in body.initializer})
+            outputs = zip((names.get(o.name, o.name) for o in body.output), node.output, strict=False)
+            made[node_key(node)] = [
+                *(rename_tensors(inner, names) for inner in body.node),
+                *(helper.make_node("Identity", [source], [output]) for source, output in outputs if output),
+            ]
+        return view.expand(made)
 
 
 def _taken(view: GraphView, node: NodeProto) -> GraphProto | None:
