@@ -176,7 +176,6 @@ def _report(
 
 
 _BYTES_PER_LINE = 12
-_CHUNK = 1 << 16
 _ALIGNMENT = 16
 
 
@@ -198,10 +197,8 @@ def write_c_array(source: Path, header: Path, *, name: str) -> None:
             f"#define {guard}ALIGN __attribute__((aligned({_ALIGNMENT})))\n#endif\n\n"
             f"{guard}ALIGN static const unsigned char {identifier}[] = {{\n"
         )
-        while chunk := data.read(_CHUNK // _BYTES_PER_LINE * _BYTES_PER_LINE):
-            for start in range(0, len(chunk), _BYTES_PER_LINE):
-                line = ", ".join(f"0x{b:02x}" for b in chunk[start : start + _BYTES_PER_LINE])
-                out.write(f"  {line},\n")
+        while line := data.read(_BYTES_PER_LINE):
+            out.write(f"  {', '.join(f'0x{b:02x}' for b in line)},\n")
         out.write(f"}};\nstatic const unsigned int {identifier}_len = {size};\n\n#endif  // {guard}\n")
 
 
