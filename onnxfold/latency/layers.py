@@ -18,7 +18,7 @@ from onnxfold.graph.run.profiling import Kernel, profile_kernels
 from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.shapes.footprint import feed_shapes
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.interleaved import Clock, clock_for, open_timed, runs_of, time_interleaved
+from onnxfold.latency.interleaved import clock_for, open_timed, runs_of, time_interleaved
 
 #: Runs of a profile: as many as take about so long, within bounds.
 _SECONDS = 1.0
@@ -53,16 +53,13 @@ class LatencyProfile:
     runs: int  # runs that were profiled
 
 
-def profile_layers(
-    view: GraphView, feeds: Callable[[list[InputInfo]], Feeds], *, threads: int = 1, clock: Clock | None = None
-) -> LatencyProfile:
+def profile_layers(view: GraphView, feeds: Callable[[list[InputInfo]], Feeds], *, threads: int = 1) -> LatencyProfile:
     """Return the latency of every layer of a model."""
     model = to_model(view)
     session = open_timed(model, view, threads)
     sample = feeds(session.inputs)
     whole = time_interleaved(
-        runs_of([session], sample), most_rounds=_MOST, budget_s=_SECONDS, turn_s=_TURN_S,
-        clock=clock or clock_for(threads),
+        runs_of([session], sample), most_rounds=_MOST, budget_s=_SECONDS, turn_s=_TURN_S, clock=clock_for(threads)
     )  # fmt: skip
     del session
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
