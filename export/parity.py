@@ -22,7 +22,6 @@ from onnxfold.budget.costs.running import count_macs
 from onnxfold.errors import ExportError
 from onnxfold.export.tflite.convert import Ports
 from onnxfold.export.tflite.layout import Layout
-from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.session import batch_of, in_batches, one_line, sample_count
@@ -210,12 +209,10 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
     if any((view.shape(name) or ())[:1] == (0,) for name in view.input_names):
         raise ExportError("the model has a fixed batch of 0 samples: the export cannot be checked")
     batches = synthetic_inputs(view, samples=samples, seed=seed)
-    size = max((len(v) for v in batches[0].values() if v.ndim), default=1)
     if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):
-        return batches[: max(1, -(-samples // size))]
-    whole = {n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}
-    there = max(len(v) for v in whole.values())  # fewer than wanted where their activations take much memory
-    return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, there, _BATCH)]
+        return batches[: max(1, -(-samples // sample_count(batches[0])))]
+    # There are fewer than wanted where their activations take much memory.
+    return list(in_batches({n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}, _BATCH))
 
 
 def user_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
@@ -237,16 +234,12 @@ def set_apart(view: GraphView, arrays: Mapping[str, Array]) -> tuple[dict[str, A
     return rest, held
 
 
-def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[str, Array]]:
+def run_reference(model: Path | GraphView, batches: Batches) -> Outputs:
     """Return the outputs of onnxruntime with graph optimisations off."""
     options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
-    if isinstance(model, GraphView):
-        model = to_model(model)
-    source = model if isinstance(model, (str, Path)) else model.SerializeToString()
+    source = str(model) if isinstance(model, Path) else to_model(model).SerializeToString()
     try:
-        session = ort.InferenceSession(
-            str(source) if isinstance(source, Path) else source, options, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         names = [o.name for o in session.get_outputs()]
         return [dict(zip(names, session.run(None, dict(feeds)), strict=True)) for feeds in batches]
     except Exception as error:  # onnxruntime's exception classes are not public
