@@ -197,11 +197,7 @@ def _open_weight(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[No
 
 
 def _quantize_block(block: BlockWeight, values: Array) -> dict[str, Array]:
-    names = list(block.stored)
-    scale_type = block.stored[names[1]].dtype
-    weight, scales, zeros = quantized_rows(np.asarray(values.T, np.float32), block.kind, scale_type)
-    shapes = [old.ndim for old in block.stored.values()]
-    tensors = [weight, scales if shapes[1] > 1 else scales.reshape(-1)]
-    if zeros is not None:
-        tensors.append(zeros if shapes[2] > 1 else zeros.reshape(-1))
-    return dict(zip(names, tensors, strict=True))
+    _, old_scales, *_ = block.stored.values()
+    parts = quantized_rows(np.asarray(values.T, np.float32), block.kind, old_scales.dtype)
+    pairs = zip(block.stored.items(), parts, strict=False)
+    return {name: new if old.ndim > 1 else new.reshape(-1) for (name, old), new in pairs if new is not None}
