@@ -30,17 +30,20 @@ class Windows:
 
     def pads(self, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the pads before and after each axis, auto_pad resolved."""
-        rank = len(sizes)
-        if self.auto_pad == "VALID":
-            return [0] * rank, [0] * rank
-        if not self.auto_pad.startswith("SAME"):
-            return self.explicit
         totals = [
             max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
             for size, k, s, d in zip(sizes, kernel, self.strides, self.dilations, strict=True)
         ]
+        return self.ends(totals, larger_first=self.auto_pad == "SAME_LOWER")
+
+    def ends(self, totals: Sequence[int], *, larger_first: bool, always: bool = False) -> tuple[list[int], list[int]]:
+        """Return the attribute's pads, or where auto_pad or `always` says so, halves of a total per axis."""
+        if self.auto_pad == "VALID":
+            return [0] * len(totals), [0] * len(totals)
+        if not always and not self.auto_pad.startswith("SAME"):
+            return self.explicit
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-        return (large, small) if self.auto_pad == "SAME_LOWER" else (small, large)
+        return (large, small) if larger_first else (small, large)
 
     def covering_pads(self, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the pads with which the windows of a pool end exactly at the end, negative to cut off."""

@@ -76,24 +76,14 @@ def convolution_transpose(node: TorchNode) -> Operation:
             (size - 1) * s + d * (k - 1) + 1
             for size, k, s, d in zip(x.shape[2:], weight.shape[2:], windows.strides, windows.dilations, strict=True)
         ]
-        before, after = _crop(windows, list(x.shape[2:]), full, more, wanted[-rank:] if wanted else [])
+        targets = wanted[-rank:] or [size * s for size, s in zip(x.shape[2:], windows.strides, strict=True)]
+        totals = [f + e - t for f, e, t in zip(full, more, targets, strict=True)]
+        # How many positions of the full result go at either end.
+        larger_first = windows.auto_pad != "SAME_UPPER"
+        before, after = windows.ends(totals, larger_first=larger_first, always=bool(wanted))
         y = _TRANSPOSE[rank](x, weight, None, windows.strides, 0, 0, groups, windows.dilations)
         # Output padding adds positions behind the full result that no input reaches; pads take away at both ends.
         y = pad_spatial(y, [-b for b in before], [m - a for m, a in zip(more, after, strict=True)], 0.0)
         return y if bias is None else y + bias.view(-1, *[1] * rank)
 
     return run
-
-
-def _crop(
-    windows: Windows, sizes: list[int], full: list[int], extra: list[int], wanted: list[int]
-) -> tuple[list[int], list[int]]:
-    """Return how many positions go at either end of the full result."""
-    if windows.auto_pad == "VALID":
-        return [0] * len(full), [0] * len(full)
-    if not wanted and not windows.auto_pad.startswith("SAME"):
-        return windows.explicit
-    targets = wanted or [size * stride for size, stride in zip(sizes, windows.strides, strict=True)]
-    total = [f + e - t for f, e, t in zip(full, extra, targets, strict=True)]
-    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-    return (large, small) if windows.auto_pad != "SAME_UPPER" else (small, large)
