@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,21 +85,11 @@ def _pad(node: TorchNode, x: Tensor, pads: list[int], value: float, axes: Sequen
     mode = node.text("mode", "constant")
     if mode == "constant":
         return pad_spatial(x, before, after, value)
+    if mode not in ("edge", "reflect", "wrap"):  # which numpy has by the same names
+        raise node.unsupported(f"the mode '{mode}'")
     for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
         if front or behind:
-            places = torch.arange(-front, x.shape[axis] + behind, device=x.device)
-            x = x.index_select(axis, _source(node, places, x.shape[axis], mode))
+            padded = np.pad(np.arange(x.shape[axis]), (max(front, 0), max(behind, 0)), mode=mode)  # type: ignore[call-overload]
+            places = padded[max(-front, 0) : len(padded) - max(-behind, 0)]
+            x = x.index_select(axis, torch.tensor(places, device=x.device))
     return x
-
-
-def _source(node: TorchNode, places: Tensor, size: int, mode: str) -> Tensor:
-    """Return which element of an axis stands at a place outside of it."""
-    if mode == "edge":
-        return places.clamp(0, size - 1)
-    if mode == "wrap":
-        return places % size
-    if mode != "reflect":
-        raise node.unsupported(f"the mode '{mode}'")
-    period = max(2 * (size - 1), 1)
-    folded = places % period
-    return torch.where(folded < size, folded, period - folded)
