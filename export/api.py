@@ -40,7 +40,6 @@ from onnxfold.inputs.given_inputs import input_infos, require_samples
 from onnxfold.inputs.given_samples import Given, given_samples
 from onnxfold.inputs.input_plan import free_sizes, needed_batch
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.statistics.activations import Batches
 
 BACKENDS = ("direct", "onnx2tf", "auto")
 DTYPES = ("float32", "float16", "int8")
@@ -209,17 +208,16 @@ def _note_on_sizes(view: GraphView, before: Mapping[str, Shape | None]) -> list[
 def _check(
     view: GraphView, draft: Path, ports: Ports, options: drafts.ExportOptions, samples: drafts.Arrays | None
 ) -> Parity:
-    bounded = probabilities(view)
+    bounded, count = probabilities(view), check_samples(view)
     if samples is not None:
-        batches = user_batches(view, samples, check_samples(view))
+        batches = user_batches(view, samples, count)
         return replace(compare(draft, batches, run_reference(view, batches), ports, bounded), inputs="given")
-    batches = reference_inputs(view, samples=check_samples(view), seed=options["seed"])
+    batches = reference_inputs(view, samples=count, seed=options["seed"])
     outputs = run_reference(view, batches)
-    more: Batches = []
     if options["dtype"] != "int8":  # inputs that excite outputs lie outside of the ranges of int8
-        more, more_outputs = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
-        outputs += more_outputs
-    return compare(draft, [*batches, *more], outputs, ports, bounded)
+        more = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
+        batches, outputs = [*batches, *more[0]], outputs + more[1]
+    return compare(draft, batches, outputs, ports, bounded)
 
 
 def _judge(parity: Parity, dtype: str, *, force: bool = False) -> None:

@@ -15,7 +15,6 @@ from onnxfold.passes.normalize.constants import FoldConstants
 
 #: Two batches that no other size is likely to be a multiple of.
 _SIZES = (7, 11)
-_SHAPE_INPUT = {"Reshape": 1, "Expand": 1}
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,10 @@ class FreezeBatchShapes(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Replace inputs of nodes."""
         computed = [n for n in view.nodes if n.op_type in ("Shape", "Size", "ConstantOfShape", "If")]
-        free = any((view.shape(name) or ())[:1] == (None,) for name in view.input_names)
+        free = [name for name in view.input_names if (view.shape(name) or ())[:1] == (None,)]
         if not computed or not free:
             return PassResult(False)
-        folded = [_fold_at_batch(view, size) for size in _SIZES]
+        folded = [_fold_at_batch(view, free, size) for size in _SIZES]
         changed: dict[str, NodeProto] = {}
         for node in view.nodes:
             inputs = list(node.input)
@@ -54,10 +53,9 @@ class FreezeBatchShapes(Pass):
         return PassResult(view.substitute(changed))
 
 
-def _fold_at_batch(view: GraphView, batch: int) -> GraphView:
+def _fold_at_batch(view: GraphView, free: list[str], batch: int) -> GraphView:
     """Return a copy for one size of the batch, with everything folded that this makes constant."""
     copy = view.copy()
-    free = [name for name in view.input_names if (view.shape(name) or ())[:1] == (None,)]
     copy.fix_input_shapes(dict.fromkeys(free, (batch,)))
     FoldConstants()(copy)
     return copy
@@ -83,7 +81,7 @@ def _common(view: GraphView, op_type: str, index: int, data: str, values: list[A
     differing = np.flatnonzero(values[0] != values[1])
     if not differing.size:
         return values[0]
-    if _SHAPE_INPUT.get(op_type) != index or values[0].ndim != 1:
+    if index != 1 or values[0].ndim != 1:
         return None
     follows = all(int(v[d]) % b == 0 for v, b in zip(values, _SIZES, strict=True) for d in differing)
     shape = view.shape(data)
