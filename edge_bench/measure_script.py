@@ -20,7 +20,7 @@ import platform
 import re
 import subprocess
 import sys
-import time
+import timeit
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 MARK = "ONNXFOLD-MEASUREMENT"
@@ -92,7 +92,9 @@ def measure(job: Dict[str, Any], name: str) -> Dict[str, Any]:
             if path == job["files"][kind][-1]:
                 raise
     outputs = [fetch(prepare(arrays)()) for arrays in inputs]
-    times = _time_runs(prepare(inputs[0]), job["warm_up"], job["repeats"])
+    timer = timeit.Timer(prepare(inputs[0]))
+    timer.timeit(job["warm_up"])
+    times = timer.repeat(job["repeats"], 1)
     after = peak_memory()
     return {
         "version": version_of(name),
@@ -107,17 +109,6 @@ def measure(job: Dict[str, Any], name: str) -> Dict[str, Any]:
 def _pack(array: Any) -> Dict[str, Any]:
     data = base64.b64encode(array.tobytes()).decode("ascii")
     return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
-
-
-def _time_runs(invoke: Callable[[], Any], warm_up: int, repeats: int) -> List[float]:
-    for _ in range(warm_up):
-        invoke()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        invoke()
-        times.append(time.perf_counter() - start)
-    return times
 
 
 #: Takes inputs and returns what is timed; and what reads the outputs off its result.
