@@ -13,7 +13,7 @@ from onnxfold.config import checks
 from onnxfold.config.checks import takes_keywords
 from onnxfold.edge_bench.job import BenchJob, Runner, needs, prepare_job
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.linux import HOST, run_here
+from onnxfold.edge_bench.runners.linux import HOST, SshRunner, run_here
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 
@@ -104,7 +104,6 @@ def plan(device: DeviceProfile | None, *, port: str | None = None, host: str | N
     if device is None:
         return Plan(None)
     # Tool chains and serial ports are only looked at where they are needed.
-    from onnxfold.edge_bench.runners.linux import SshRunner
     from onnxfold.edge_bench.runners.qemu_runner import CORE, EstimateRunner, QemuRunner
     from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 

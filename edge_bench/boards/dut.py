@@ -94,12 +94,7 @@ class Dut:
     """A device under test."""
 
     def __init__(
-        self,
-        stream: ByteStream,
-        name: str,
-        *,
-        timeout_s: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, stream: ByteStream, name: str, *, timeout_s: float = 5.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream, self._where, self._timeout_s, self._clock = stream, name, timeout_s, clock
 
