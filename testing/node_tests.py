@@ -21,7 +21,7 @@ from onnxfold.errors import ExportError, OnnxFoldError
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import TFLiteInterpreter, from_layout, to_layout
-from onnxfold.export.tflite.context import registered
+from onnxfold.export.tflite.context import how_written
 from onnxfold.export.tflite.convert import convert
 from onnxfold.export.tflite.graph import ELEMENT_TYPES
 from onnxfold.graph.files.load import MIN_OPSET
@@ -52,7 +52,7 @@ class Outcome:
 
 def operators() -> list[str]:
     """Return the ONNX operators that the writer claims."""
-    return sorted({c.op_type for domain, c in registered() if not domain})
+    return sorted(how_written())
 
 
 @cache

@@ -12,7 +12,7 @@ import argparse
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from onnxfold.export.tflite.context import registered
+from onnxfold.export.tflite.context import how_written
 from testing.node_tests import operators, run
 
 
@@ -21,7 +21,7 @@ def render() -> str:
     outcomes = defaultdict(list)
     for outcome in run(operators()):
         outcomes[outcome.operator].append(outcome)
-    documented = {c.op_type: " ".join((c.write.__doc__ or "").split()) for domain, c in registered() if not domain}
+    documented = how_written()
     total = [o for found in outcomes.values() for o in found]
     rows = []
     refusals: list[str] = []

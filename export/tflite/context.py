@@ -190,8 +190,6 @@ Write = Callable[[Op], None]
 class Converter:
     """A function and the layouts it reads and writes its tensors in."""
 
-    op_type: str
-    since: int
     write: Write
     layouts: LayoutRule
 
@@ -200,20 +198,20 @@ _CONVERTERS = OperatorRegistry[Converter]("a converter")
 find_converter = _CONVERTERS.find
 
 
-def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str = "") -> Callable[[Write], Write]:
+def converter(*op_types: str, layouts: LayoutRule, since: int = 1) -> Callable[[Write], Write]:
     """Register the converter of operators, from the version `since` on; a version that has one is a ValueError."""
 
     def register(function: Write) -> Write:
         for op_type in op_types:
-            _CONVERTERS.add(op_type, Converter(op_type, since, function, layouts), since=since, domain=domain)
+            _CONVERTERS.add(op_type, Converter(function, layouts), since=since)
         return function
 
     return register
 
 
-def registered() -> list[tuple[str, Converter]]:
-    """Return every converter with its domain, for documentation and tests."""
-    return [(domain, converter) for domain, _, converter in _CONVERTERS]
+def how_written() -> dict[str, str]:
+    """Return how every operator is written, in the words of its converter, for documentation and tests."""
+    return {op_type: " ".join((known.write.__doc__ or "").split()) for _, op_type, known in _CONVERTERS}
 
 
 Term = Value | float
