@@ -139,8 +139,8 @@ class _Planner:
         assigned.update(dict.fromkeys(members, best))
         return best != before
 
-    def _cost(self, tensors: object, assigned: Mapping[str, Layout]) -> int:
-        wanted = {t: {self._fixed[t]} if t in self._fixed else set() for t in tensors}  # type: ignore[attr-defined]
+    def _cost(self, tensors: Iterable[str], assigned: Mapping[str, Layout]) -> int:
+        wanted = {t: {self._fixed[t]} if t in self._fixed else set() for t in tensors}
         for i in sorted({i for t in wanted for i in self._readers[t]}):
             op, rule = self._ops[i]
             for tensor, layout in rule.demands(op, assigned):
