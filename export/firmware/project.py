@@ -141,10 +141,9 @@ def write_project(
 
 
 def _check_kind(kind: str, runtime: str, dtype: str) -> str:
-    if kind not in KINDS:
-        raise ConfigError(f"project '{kind}' is unknown; use one of {', '.join(KINDS)}")
-    if runtime not in ("", *RUNTIMES):
-        raise ConfigError(f"runtime '{runtime}' is unknown; use one of {', '.join(RUNTIMES)}")
+    checks.choice("project", kind, tuple(KINDS))
+    if runtime != "":
+        checks.choice("runtime", runtime, RUNTIMES)
     if kind == "qemu" and runtime == "tflm":
         raise ConfigError("firmware for QEMU supports only the runtime 'generated'")
     checks.choice("dtype", dtype, ("float32", "int8"))
