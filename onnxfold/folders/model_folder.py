@@ -13,8 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
-from onnx import ModelProto
-
 from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, UnsupportedModelError
 from onnxfold.files import Entry, Output, entries_of, new_folder, reason
 from onnxfold.graph.files.load import ModelLike
@@ -67,7 +65,7 @@ class ModelFolder:
 
 def folder_of(model: ModelLike) -> ModelFolder | None:
     """Return the folder that stands for the model in it; None for a model that is given otherwise."""
-    if isinstance(model, ModelProto) or not isinstance(model, str | os.PathLike):
+    if not isinstance(model, str | os.PathLike):
         return None
     path = Path(model)
     if not os.path.isdir(path):  # whoever loads it says what is wrong
