@@ -108,10 +108,7 @@ class _Owners:
         self._producer = {name: i for i, node in enumerate(self._nodes) for name in node.output if name}
         self._stored = {name for kernel in kernels for name in self._results(kernel)}
         self._writer = {name: kernel for kernel in kernels for name in kernel.outputs}
-        self._readers: dict[str, Kernel] = {}
-        for kernel in kernels:
-            for name in kernel.inputs:
-                self._readers.setdefault(name, kernel)
+        self._readers = {name: kernel for kernel in reversed(kernels) for name in kernel.inputs}  # the first of them
         self._known: dict[str, int] = {}
 
     def owner(self, kernel: Kernel) -> int:
