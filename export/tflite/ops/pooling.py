@@ -113,13 +113,9 @@ def average_pool(op: Op) -> None:
     win = layers.window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
     x = op.read(0, layout)
     counts = _counts(op, win)
-    if rank == 5:
-        y = _average(op, x, win, counts)
-    else:
-        if rank == 3:
-            counts = counts[None]
-        y = layers.from_image(op, _average(op, layers.as_image(op, x), layers.image_window(win), counts), rank)
-    op.write(y, layout)
+    counts = counts[None] if rank == 3 else counts
+    y = _average(op, layers.as_image(op, x), layers.image_window(win), counts)
+    op.write(layers.from_image(op, y, rank), layout)
 
 
 def _counts(op: Op, win: layers.TFLiteWindow) -> Array:
