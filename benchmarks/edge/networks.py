@@ -59,14 +59,14 @@ def run_emulated(path: Path, inputs: Array, labels: Array, folder: Path) -> Emul
     job = prepare_job(path, folder, name=path.stem, inputs=feeds)
     firmware = build(Path(write_project(job.onnx, folder / "firmware", "qemu", name=job.name).path))
     with emulate_firmware(firmware.elf) as dut:
-        found = answers(dut, job, dut.signature(), 300.0, budget_s=float("inf"))
-    ticks = [inference.ticks or 0 for inference in found.inferences]
+        found, inferences = answers(dut, job, dut.signature(), 300.0, budget_s=float("inf"))
+    ticks = [inference.ticks or 0 for inference in inferences]
     return Emulated(
         model=job.name,
         images=len(feeds),
-        accuracy=_accuracy([outputs[0] for outputs in found.outputs], labels),
+        accuracy=_accuracy([outputs[0] for outputs in found], labels),
         reference_accuracy=_accuracy([outputs[0] for outputs in job.reference], labels),
-        max_relative_error=relative_error(job.reference, found.outputs),
+        max_relative_error=relative_error(job.reference, found),
         instructions=round(float(np.median(ticks)) * INSTRUCTIONS_PER_TICK),
     )
 

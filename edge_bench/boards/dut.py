@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from onnxfold.edge_bench.job import BenchJob, relative_error
+from onnxfold.edge_bench.job import BenchJob
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array
@@ -257,18 +257,6 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-@dataclass(frozen=True)
-class DeviceOutputs:
-    """Outputs of a device for the first inputs of a job."""
-
-    outputs: list[list[Array]]  # in the order of inputs and of the model's outputs
-    inferences: list[Inference]  # one per input, with its times
-
-    def error(self, job: BenchJob) -> float:
-        """Return the largest difference to the references over the largest reference value."""
-        return relative_error(job.reference[: len(self.outputs)], self.outputs)
-
-
 def answers(
     dut: Dut,
     job: BenchJob,
@@ -277,8 +265,11 @@ def answers(
     *,
     budget_s: float = 120.0,
     clock: Callable[[], float] = time.monotonic,
-) -> DeviceOutputs:
-    """Run inputs of a job once each, until the time is up: large inputs take long on a serial line."""
+) -> tuple[list[list[Array]], list[Inference]]:
+    """Run the first inputs of a job once each, until the time is up: large inputs take long on a serial line.
+
+    Return the outputs, in the order of inputs and of the model's outputs, and the inferences with their times.
+    """
     names = load(job.onnx).input_names
     outputs: list[list[Array]] = []
     inferences: list[Inference] = []
@@ -289,7 +280,7 @@ def answers(
         load_input(dut, [np.asarray(feeds[n]) for n in names], signature)
         inferences.append(dut.infer(1, 0, timeout_s))
         outputs.append(_split(inferences[-1].results, reference, signature.outputs))
-    return DeviceOutputs(outputs, inferences)
+    return outputs, inferences
 
 
 def load_input(dut: Dut, values: Sequence[Array], signature: Signature) -> None:

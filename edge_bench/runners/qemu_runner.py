@@ -22,7 +22,7 @@ import numpy as np
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.boards.dut import TOLERANCE, answers, load_input
-from onnxfold.edge_bench.job import BenchJob, deviation
+from onnxfold.edge_bench.job import BenchJob, deviation, relative_error
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.generated_c import installed_generator
@@ -65,12 +65,12 @@ class QemuRunner:
         """Return the fields of a row."""
         firmware = qemu.build(qemu.project_of(job, folder / "firmware", memory_ld(limits["FLASH"], limits["RAM"])))
         with qemu.emulate_firmware(firmware.elf) as dut:
-            replies = answers(dut, job, dut.signature(), self.timeout_s)
+            outputs, inferences = answers(dut, job, dut.signature(), self.timeout_s)
             again = [dut.infer(1, 0, self.timeout_s).ticks or 0 for _ in range(2)]
             memory = dut.memory()
-        error = replies.error(job)
+        error = relative_error(job.reference[: len(outputs)], outputs)
         reason = deviation(error, TOLERANCE)
-        counts = [(i.ticks or 0) * qemu.INSTRUCTIONS_PER_TICK for i in replies.inferences]
+        counts = [(i.ticks or 0) * qemu.INSTRUCTIONS_PER_TICK for i in inferences]
         stack = memory.get("stack", 0)
         counted_by = f"{qemu.version_of(qemu.EMULATOR)}, -icount shift=0, to {qemu.INSTRUCTIONS_PER_TICK}"
         return {
@@ -80,7 +80,7 @@ class QemuRunner:
             "instructions": None if reason else round(statistics.median(counts)),
             "flash_bytes": firmware.flash_bytes, "ram_bytes": firmware.static_bytes + stack,
             "memory": "ELF sections of bare-metal firmware; RAM with the stack's high-water mark in emulation",
-            "max_relative_error": error, "compared_inputs": len(replies.outputs),
+            "max_relative_error": error, "compared_inputs": len(outputs),
             "basis": f"instructions counted by {counted_by}",
             "details": {
                 "sections": dict(firmware.sections), "stack_bytes": stack,
