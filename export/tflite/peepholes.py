@@ -78,10 +78,9 @@ def _bypass(op: Operator, uses: _Uses, source: Value) -> bool:
     """Let the readers of an operator's output read `source`."""
     if id(op.outputs[0]) in uses.fixed:
         return False
-    readers = uses.readers.get(id(op.outputs[0]), [])
-    for reader in readers:
+    for reader in uses.readers.get(id(op.outputs[0]), []):
         reader.inputs[:] = [source if v is op.outputs[0] else v for v in reader.inputs]
-    return bool(readers)
+    return True
 
 
 def _merge_pair(op: Operator, uses: _Uses) -> bool:
