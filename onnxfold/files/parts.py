@@ -26,12 +26,12 @@ with suppress(ImportError):  # Windows: then nothing is locked, and no remains a
     _fcntl = import_module("fcntl")
 
 
-def lock(descriptor: int) -> bool | None:
+def lock(descriptor: int, *, waits: bool = False) -> bool | None:
     """Lock an open file or folder until it is closed; return False if somebody else holds it, None if nobody can."""
     if _fcntl is None:
         return None
     try:
-        _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+        _fcntl.flock(descriptor, _fcntl.LOCK_EX if waits else _fcntl.LOCK_EX | _fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks
@@ -41,15 +41,12 @@ def lock(descriptor: int) -> bool | None:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time give names to files in a folder, where the file system has locks."""
-    if _fcntl is None:
-        yield
-        return
+    """Let one process at a time work on the files of a folder, where the file system has locks."""
     descriptor = -1
     try:
-        with suppress(OSError):
+        with suppress(OSError):  # Windows opens no folders
             descriptor = os.open(folder, os.O_RDONLY)
-            _fcntl.flock(descriptor, _fcntl.LOCK_EX)
+            lock(descriptor, waits=True)
         yield
     finally:
         if descriptor >= 0:
@@ -102,20 +99,15 @@ def part_directory(folder: Path) -> Iterator[Path]:
             with suppress(OSError):
                 _remove_if_stale(remains)
     path = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
-    descriptor = -1
     try:
         path.mkdir(0o700)
-        with suppress(OSError):  # Windows opens no folders
-            descriptor = os.open(path, os.O_RDONLY)
-            lock(descriptor)
-        marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
-        with suppress(PermissionError):  # Windows renames no open folders, and there no remains are removed
-            path = path.rename(marked)
-        yield path
+        with folder_lock(path):
+            marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
+            with suppress(PermissionError):  # Windows renames no open folders, and there no remains are removed
+                path = path.rename(marked)
+            yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 def _remove_if_stale(path: Path) -> None:
