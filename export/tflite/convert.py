@@ -210,11 +210,11 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     tensors = Tensors(view, shapes, layouts)
     inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
     for node, converter in nodes:
+        op = Op(node, tensors)
         try:
-            converter.write(Op(node, tensors))
+            converter.write(op)
         except OverflowError:
-            reason = "one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides"
-            raise ExportError(reason, node=node.name or node_key(node), op_type=node.op_type) from None
+            op.refuse("one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides")
     _write_outputs(tensors, view.output_names)
     tidy(tensors.graph)
     outputs = (
