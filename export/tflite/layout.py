@@ -175,17 +175,21 @@ class ChannelsLast(LayoutRule):
             yield tensor, channels_last(op.rank(tensor)) if is_data else plain(op.rank(tensor))
 
 
-@dataclass(frozen=True)
-class Follow(LayoutRule):
-    """Any layout, the same for all tensors of the output's rank: elementwise operators, Concat, Pad, Slice."""
-
-    #: Whether flattened feature maps may stay in TFLite's order: positions of an axis are not told apart.
-    elementwise: bool = False
+class SameRank(LayoutRule):
+    """One layout for all tensors of the output's rank."""
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Tie everything of the output's rank."""
         rank = op.rank(op.writes[0])
         return [t for t in (*op.reads, *op.writes) if op.rank(t) == rank]
+
+
+@dataclass(frozen=True)
+class Follow(SameRank):
+    """Any layout, the same for all tensors of the output's rank: elementwise operators, Concat, Pad, Slice."""
+
+    #: Whether flattened feature maps may stay in TFLite's order: positions of an axis are not told apart.
+    elementwise: bool = False
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the layout of the first output."""
@@ -230,12 +234,8 @@ class Reshaping(LayoutRule):
         return [(source, plain(len(source_layout.perm))), (result, plain(len(result_layout.perm)))]
 
 
-class LastAxis(LayoutRule):
+class LastAxis(SameRank):
     """An operator whose TFLite kernel works along the last axis: any layout that has the node's axis there."""
-
-    def ties(self, op: NodeShapes) -> list[str]:
-        """Input and output have the same layout."""
-        return [op.reads[0], op.writes[0]]
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the assigned layout if the axis is last in it."""
@@ -255,15 +255,10 @@ class DenseProduct(LayoutRule):
 
 
 @dataclass(frozen=True)
-class Reducing(LayoutRule):
+class Reducing(SameRank):
     """A reduction works along any axes; without them, the others stay in the order of the input's layout."""
 
     axes: Callable[[NodeShapes], tuple[int, ...]]
-
-    def ties(self, op: NodeShapes) -> list[str]:
-        """Tie the ranks that stay."""
-        same = op.rank(op.reads[0]) == op.rank(op.writes[0])
-        return [op.reads[0], op.writes[0]] if same else []
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the order that results."""

@@ -64,14 +64,12 @@ def take(op: Op, x: Value, positions: Sequence[int], axis: int) -> Value:
     return op.graph.op("GATHER", [x, op.graph.indices(positions)], shape, axis=axis)
 
 
-class _Gathering(layouts.LayoutRule):
+class _Gathering(layouts.SameRank):
     """One index removes an axis, a vector of them keeps it; more replace one axis by several."""
 
     def ties(self, op: layouts.NodeShapes) -> list[str]:
-        """Tie data and result of the same rank."""
-        data, result = op.node.input[0], op.writes[0]
-        same = data in op.shapes and op.rank(data) == op.rank(result) and len(op.reads) == 1
-        return [data, result] if same else []
+        """Tie data and result of the same rank, unless the index is computed."""
+        return super().ties(op) if op.reads == [op.node.input[0]] else []
 
     def demands(self, op: layouts.NodeShapes, assigned: layouts.Layouts) -> layouts.Demands:
         """Ask for the data as it is where constant positions are taken from it."""
