@@ -31,39 +31,7 @@ class _Axis:
 @converter("Resize", since=10, layouts=ChannelsLast())
 def resize(op: Op) -> None:
     """Constant scales or sizes; every mode, coordinate transformation and rounding of ONNX."""
-    _resize(op, _axes(op))
-
-
-@converter("Upsample", layouts=ChannelsLast())
-def upsample(op: Op) -> None:
-    """Resize of older operator sets: asymmetric coordinates."""
-    scales = op.required_weight(1, "scales") if op.has_input(1) else np.array(op.value("scales", []))
-    _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), scales, strict=True)])
-
-
-def _axes(op: Op) -> list[_Axis]:
-    shape, result = op.shape(), op.result()
-    rank = len(shape)
-    roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
-    scales = op.required_weight(scales_index, "scales") if op.has_input(scales_index) else np.zeros(0)
-    axes = [a % rank for a in op.integers("axes", list(range(rank)))]
-    factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales.size else {}
-    if op.has_input(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        sizes = op.required_weight(3, "sizes")
-        choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
-        common = choose(int(s) / int(shape[a]) for a, s in zip(axes, sizes, strict=True))
-        factors = dict.fromkeys(axes, common)
-    roi = dict.fromkeys(range(rank), (0.0, 1.0))
-    if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        values = op.required_weight(roi_index, "region of interest").astype(np.float64)
-        roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
-    return [
-        _Axis(1, 1, 1.0) if isinstance(n, Dynamic) else _Axis(n, int(o), factors.get(i, int(o) / n), *roi[i])
-        for i, (n, o) in enumerate(zip(shape, result, strict=True))
-    ]
-
-
-def _resize(op: Op, axes: list[_Axis]) -> None:
+    axes = _axes(op)
     layout = channels_last(len(axes))
     mode = op.text("mode", "nearest")
     default = "half_pixel" if op.version >= 11 and op.op_type == "Resize" else "asymmetric"
@@ -85,6 +53,35 @@ def _resize(op: Op, axes: list[_Axis]) -> None:
     if how == "tf_crop_and_resize" and mode != "nearest":
         y = _extrapolate(op, y, axes)
     op.write(y, layout)
+
+
+@converter("Upsample", layouts=ChannelsLast())
+def upsample(op: Op) -> None:
+    """Resize of older operator sets: asymmetric coordinates."""
+    resize(op)
+
+
+def _axes(op: Op) -> list[_Axis]:
+    shape, result = op.shape(), op.result()
+    rank = len(shape)
+    roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
+    is_input = op.has_input(scales_index)
+    scales = op.required_weight(scales_index, "scales") if is_input else np.array(op.value("scales", []))
+    axes = [a % rank for a in op.integers("axes", list(range(rank)))]
+    factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales.size else {}
+    if op.has_input(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        sizes = op.required_weight(3, "sizes")
+        choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
+        common = choose(int(s) / int(shape[a]) for a, s in zip(axes, sizes, strict=True))
+        factors = dict.fromkeys(axes, common)
+    roi = dict.fromkeys(range(rank), (0.0, 1.0))
+    if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        values = op.required_weight(roi_index, "region of interest").astype(np.float64)
+        roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
+    return [
+        _Axis(int(n), int(o), 1.0) if isinstance(n, Dynamic) else _Axis(n, int(o), factors.get(i, int(o) / n), *roi[i])
+        for i, (n, o) in enumerate(zip(shape, result, strict=True))
+    ]
 
 
 def _image_operator(op: Op, x: Value, axes: list[_Axis], mode: str, how: str, changed: list[int]) -> Value | None:
