@@ -61,35 +61,25 @@ def gather_by_places(node: TorchNode) -> Operation:
 
 
 @operator("Pad")
-def pad_by_attributes(node: TorchNode) -> Operation:
-    """Fixed pads in front of and behind every axis."""
-    pads, value = node.integers("pads"), node.number("value", 0.0)
-    return lambda x: _pad(node, x, pads, value, range(x.ndim))
+def pad(node: TorchNode) -> Operation:
+    """Pads in front of and behind every axis, or some axes; attributes before operator set 11."""
+    fixed, fill, mode = node.integers("pads"), node.number("value", 0.0), node.text("mode", "constant")
+    if mode not in ("constant", "edge", "reflect", "wrap"):  # numpy has these names, too
+        raise node.unsupported(f"the mode '{mode}'")
 
-
-@operator("Pad", since=11)
-def pad_by_inputs(node: TorchNode) -> Operation:
-    """Pads in front of and behind every axis, or some axes."""
-
-    def run(x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
+    def run(x: Tensor, pads: Tensor | None = None, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
+        amounts = fixed if pads is None else pads.tolist()
+        before, after = [0] * x.ndim, [0] * x.ndim
         along = range(x.ndim) if axes is None else axes.tolist()
-        return _pad(node, x, pads.tolist(), 0.0 if value is None else value.item(), along)
+        for axis, front, behind in zip(along, amounts, amounts[len(amounts) // 2 :], strict=False):
+            before[axis], after[axis] = front, behind
+        if mode == "constant":
+            return pad_spatial(x, before, after, fill if value is None else value.item())
+        for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
+            if front or behind:
+                padded = np.pad(np.arange(x.shape[axis]), (max(front, 0), max(behind, 0)), mode=mode)  # type: ignore[call-overload]
+                places = padded[max(-front, 0) : len(padded) - max(-behind, 0)]
+                x = x.index_select(axis, torch.tensor(places, device=x.device))
+        return x
 
     return run
-
-
-def _pad(node: TorchNode, x: Tensor, pads: list[int], value: float, axes: Sequence[int]) -> Tensor:
-    before, after = [0] * x.ndim, [0] * x.ndim
-    for axis, front, behind in zip(axes, pads, pads[len(pads) // 2 :], strict=False):
-        before[axis], after[axis] = front, behind
-    mode = node.text("mode", "constant")
-    if mode == "constant":
-        return pad_spatial(x, before, after, value)
-    if mode not in ("edge", "reflect", "wrap"):  # which numpy has by the same names
-        raise node.unsupported(f"the mode '{mode}'")
-    for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
-        if front or behind:
-            padded = np.pad(np.arange(x.shape[axis]), (max(front, 0), max(behind, 0)), mode=mode)  # type: ignore[call-overload]
-            places = padded[max(-front, 0) : len(padded) - max(-behind, 0)]
-            x = x.index_select(axis, torch.tensor(places, device=x.device))
-    return x
