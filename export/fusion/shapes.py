@@ -81,7 +81,7 @@ def _common(view: GraphView, op_type: str, index: int, data: str, values: list[A
     differing = np.flatnonzero(values[0] != values[1])
     if not differing.size:
         return values[0]
-    if index != 1 or values[0].ndim != 1:
+    if op_type not in ("Reshape", "Expand") or index != 1 or values[0].ndim != 1:
         return None
     follows = all(int(v[d]) % b == 0 for v, b in zip(values, _SIZES, strict=True) for d in differing)
     shape = view.shape(data)
