@@ -5,7 +5,7 @@ dequantised when the model is opened, folded like any other, and quantised again
 the same size, with zero points where it had them. A weight that the fold did not touch keeps its bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,14 +113,13 @@ class BlockWeight:
     """A weight of few bits, and the values that it was opened as."""
 
     node: NodeProto  # the product, as it is in the file
-    key: str  # the key of the plain product that stands for it
     kind: BlockFormat
     stored: dict[str, Array]
     values: Array
 
 
-def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
-    """Put plain products in the place of those with weights of few bits; return these weights.
+def dequantize_blocks(view: GraphView) -> dict[str, BlockWeight]:
+    """Put plain products in the place of those with weights of few bits; return these weights, by the products' keys.
 
     Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
     constant or read elsewhere stay, and block what they touch.
@@ -130,18 +129,16 @@ def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
     memory.require(needed, "the weights of few bits, as numbers,")
     opened = {node_key(node): _open_weight(view, node) for node in plain}
     view.expand({key: products for key, (_, products) in opened.items()})
-    blocks = tuple(block for block, _ in opened.values())
-    view.remove_weights({name for block in blocks for name in block.stored})
-    return blocks
+    view.remove_weights({name for block, _ in opened.values() for name in block.stored})
+    return {node_key(products[0]): block for block, products in opened.values()}
 
 
-def requantize_blocks(view: GraphView, blocks: Sequence[BlockWeight]) -> int:
+def requantize_blocks(view: GraphView, blocks: Mapping[str, BlockWeight]) -> int:
     """Put products with weights of few bits in the place of plain ones again, in place; return how many."""
-    by_key = {block.key: block for block in blocks}
     replaced: dict[str, NodeProto] = {}
     plain: list[str] = []
     for node in view.nodes:
-        block = by_key.get(node_key(node))
+        block = blocks.get(node_key(node))
         if block is None or not multiplies_weight(view, node):
             continue
         name = node.input[1]
@@ -190,7 +187,7 @@ def _open_weight(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[No
     name = view.add_weight(f"{names[0]}_values", values)
     result = f"{node.output[0]}_unbiased" if bias else node.output[0]
     product = helper.make_node("MatMul", [node.input[0], name], [result], node.name)
-    block = BlockWeight(node, node_key(product), kind, stored, values)
+    block = BlockWeight(node, kind, stored, values)
     if not bias:
         return block, [product]
     return block, [product, helper.make_node("Add", [result, bias], node.output, f"{node.name}_bias")]

@@ -113,7 +113,7 @@ class Opened:
 class StoredNumbers:
     """Everything that a graph held in few bits, and holds as floats while it is folded."""
 
-    blocks: tuple[BlockWeight, ...] = ()
+    blocks: Mapping[str, BlockWeight] = field(default_factory=dict)  # by the key of a plain product
     constants: Mapping[str, Opened] = field(default_factory=dict)  # by the weight that stands for them
     products: Mapping[str, Opened] = field(default_factory=dict)  # by the result of a plain product
     recurrent: Mapping[str, Sequence[Opened]] = field(default_factory=dict)  # by the key of a plain LSTM
@@ -121,7 +121,7 @@ class StoredNumbers:
     @property
     def nodes(self) -> list[NodeProto]:
         """The nodes that dequantised or multiplied weights, as they are in the file."""
-        return [*(block.node for block in self.blocks), *(held.nodes[-1] for held in self.integers)]
+        return [*(block.node for block in self.blocks.values()), *(held.nodes[-1] for held in self.integers)]
 
     @property
     def integers(self) -> list[Opened]:
@@ -130,7 +130,7 @@ class StoredNumbers:
 
     def store_again(self, view: GraphView) -> str:
         """Store numbers as before, in place; return a note on it."""
-        kinds = {f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks}
+        kinds = {f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks.values()}
         kinds |= {f"{8 * held.integers.numbers.itemsize} bits" for held in self.integers}
         done = requantize_blocks(view, self.blocks) + self._close_products(view) + self._close_recurrent(view)
         # A bias takes its scale from the weight beside it.
