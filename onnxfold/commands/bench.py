@@ -33,7 +33,7 @@ from onnxfold.terminal import say, say_table
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--json", "json_path", type=shared.PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
 @click.option("--html", "html_path", type=shared.PATH, metavar="FILE", help="Write a page with charts.")
-@shared.max_memory()
+@shared.option("max_memory")
 @shared.common
 @click.pass_context
 def bench(

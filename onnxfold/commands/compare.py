@@ -43,8 +43,7 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.option("--min-cosine", type=float, metavar="C", help="Exit with 1 if an output's mean cosine is below this.")
 @click.option("--max-kl", type=float, metavar="K", help="Exit with 1 if the KL divergence of classes is above this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("threads")
-@shared.max_memory()
+@option("threads", "max_memory")
 @shared.common
 @click.pass_context
 def compare(context: click.Context, /, a: Path, b: Path, data: Path | None, as_json: bool, **options: Any) -> None:

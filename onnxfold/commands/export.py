@@ -57,7 +57,7 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
 @click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
 @click.option("--report", type=shared.PATH, metavar="FILE", help="Write a JSON report; - prints it.")
-@shared.max_memory()
+@option("max_memory")
 @shared.common
 @click.pass_context
 def export(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, common, max_memory, option, print_refusals, set_flags, values_of
+from onnxfold.commands.shared import PATH, common, option, print_refusals, set_flags, values_of
 from onnxfold.terminal import Table, say, say_json, say_table
 
 #: Rows of the table of latencies without --verbose.
@@ -17,8 +17,7 @@ _SHOWN_LAYERS = 20
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("input_shapes", "allow_cache_change", "per_layer_cache")
 @click.option("--latency", is_flag=True, help="Run the model in onnxruntime, and show where the time goes.")
-@option("threads")
-@max_memory()
+@option("threads", "max_memory")
 @common
 @click.pass_context
 def inspect(context: click.Context, /, model: Path, as_json: bool, **options: Any) -> None:

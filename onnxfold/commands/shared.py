@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
-from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -100,17 +99,6 @@ def limit_memory(context: click.Context, _: click.Parameter, value: str | None) 
     """Set the limit of memory as long as the command runs."""
     context.with_resource(memory_limit(value))
     return value
-
-
-#: For commands that do not take the value.
-max_memory = partial(
-    click.option,
-    "--max-memory",
-    metavar="BYTES",
-    callback=limit_memory,
-    expose_value=False,
-    help="Memory limit, e.g. 2G.  [default: 3/4 of the machine's or container's]",
-)
 
 
 #: Flags of every command, which may stand behind it, too.
@@ -225,11 +213,11 @@ def options_for(
 
 
 def option(*names: str) -> Decorator:
-    """Return options of a fold, for another command that has them, too."""
+    """Return options of a fold, for another command that has them, too; a limit of memory is no value for it."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(names):
-            function = _single(name, OPTIONS[name], ())(function)
+            function = _single(name, OPTIONS[name], (), expose_value=name != "max_memory")(function)
         return function
 
     return decorate
@@ -253,12 +241,14 @@ def _option(command: str, name: str, entry: Option, words: Sequence[str]) -> Dec
     return _single(name, entry, words, left_to_folds=True) if entry.in_sweep == SHARED else None
 
 
-def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bool = False) -> Decorator:
+def _single(
+    name: str, entry: Option, words: Sequence[str], *, left_to_folds: bool = False, expose_value: bool = True
+) -> Decorator:
     """Return an option with one value; in a sweep, a default is that of every fold."""
     default = _DEFAULTS[name]
     several = entry.kind in _ONCE_PER_KEY or entry.kind is Kind.TEXTS
     has_default = default is not None and not several and not left_to_folds
-    settings: dict[str, Any] = {"help": entry.command_line_help}
+    settings: dict[str, Any] = {"help": entry.command_line_help, "expose_value": expose_value}
     if entry.kind is Kind.FLAG:
         settings["is_flag"] = True
     else:
