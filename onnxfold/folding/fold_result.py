@@ -10,13 +10,13 @@ from onnxfold.config import OPTIONS, FoldConfig, checks
 from onnxfold.config.option import file_of
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
-from onnxfold.files import Output, Read, check_outputs
+from onnxfold.files import Output, Read, check_outputs, write
 from onnxfold.folders import ModelFolder
 from onnxfold.folding.fold_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import claims_on, lazy_files
 from onnxfold.graph.files.save import outputs_of, save, to_model
-from onnxfold.inputs.images.png_grid import PNG, write_png_grid
+from onnxfold.inputs.images.png_grid import PNG, png_grid
 from onnxfold.report import FoldReport
 
 
@@ -134,7 +134,8 @@ class FoldResult:
             raise ConfigError("there are no images to save: the method did not run the network, or not on images")
         target = checks.path("path", path)
         check_outputs([Output(target, "the output", PNG)], self._reads())
-        return write_png_grid(images, target)
+        write({target: png_grid(images)})
+        return target
 
 
 def files_read(model: ModelLike, config: FoldConfig, folder: ModelFolder | None = None) -> Callable[[], Iterator[Read]]:

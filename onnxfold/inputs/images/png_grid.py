@@ -7,13 +7,11 @@ Reference: Portable Network Graphics (PNG) Specification, third edition, W3C: si
 import math
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxfold.errors import ConfigError
-from onnxfold.files import replace_file
 from onnxfold.graph.tensors import Array
 
 #: Ending of the name of such a file.
@@ -25,16 +23,8 @@ _GREY, _COLOUR = 0, 2
 _PERCENTILES = (0.5, 99.5)
 
 
-def write_png_grid(images: Array, path: str | Path, *, columns: int | None = None) -> Path:
-    """Write images side by side, with one scale for all of them."""
-    target = Path(path)
-    with replace_file(target) as file:
-        file.write(png_grid(images, columns=columns))
-    return target
-
-
 def png_grid(images: Array, *, columns: int | None = None) -> bytes:
-    """Return the file of :func:`write_png_grid`."""
+    """Return a file of images side by side, with one scale for all of them."""
     pixels = _pixels(images)
     samples, height, width, channels = pixels.shape
     columns = columns or math.ceil(math.sqrt(samples))
