@@ -60,17 +60,14 @@ class FoldResult:
     def _repr_html_(self) -> str:
         """Return a small table for notebooks; it fetches nothing."""
         from onnxfold.html_report.elements import element, serialise, table
-        from onnxfold.html_report.numbers import change, size_cells
+        from onnxfold.html_report.numbers import cost_cells
 
         report = self.report
-        rows = size_cells(report.before, report.after, report.latency)
-        channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
-        rows.append(("channels in groups", *change(*channels)))
         name = f"{Path(report.model).name}: " if report.model else ""
         made = table(
             f"{name}{report.method}, {report.allocation} allocation, {report.requested}",
             ("", "before", "after", "removed"),
-            rows,
+            cost_cells(report),
         )
         return serialise(element("div", made, element("p", self._closeness() or "not verified")))
 

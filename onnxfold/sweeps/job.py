@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold._version import __version__
-from onnxfold.budget.objectives import find_objective
-from onnxfold.budget.width_request import requested_limits
 from onnxfold.config import INT8, NO_REFINEMENT, OPTIONS, FoldConfig
 from onnxfold.config.goals import OF_REFINEMENT
 from onnxfold.config.option import INPUTS
 from onnxfold.errors import ConfigError
 from onnxfold.files.cache import code_version
 from onnxfold.folders import model_file
-from onnxfold.folding.inputs.choose_inputs import require_given
+from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.methods import find_method
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.given_inputs import require_samples
@@ -155,25 +153,18 @@ class SweepRequest:
         if self.data is not None:
             shared[DATA] = self.data
         options = {n: v for n, v in self.options.items() if n not in PATHS and v is not None}
-        self._check(options, shared)
+        refinements = self._refined(options)
+        for method, refined, goal in product(self.methods, refinements, self.goals):  # every fold would refuse these
+            check_request(Job("", goal, method, 0, {}, refined).config(shared))
         contents = {role: content_of(path) for role, path in shared.items()}
         models = {model: content_of(model) for model in dict.fromkeys(self.models)}
         made = [
             Job(str(model), goal, method, seed, {MODEL: models[model], **contents}, refined)
             for model, seed, method, refined, goal in product(
-                models, range(self.seeds), self.methods, self._refined(options), self.goals
+                models, range(self.seeds), self.methods, refinements, self.goals
             )
         ]
         return list({job.key: job for job in made}.values())
-
-    def _check(self, options: Mapping[str, Any], shared: Mapping[str, Path]) -> None:
-        """Refuse options at once that every fold would refuse."""
-        for method, refined, goal in product(self.methods, self._refined(options), self.goals):
-            config = Job("", goal, method, 0, {}, refined).config(shared)
-            find_method(config.method, cluster=config.cluster, repair=config.repair)
-            requested_limits(config)
-            find_objective(config.objective)
-            require_given(config)
 
     def _refined(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the options beside every refinement; beside none, they are those of a sweep that does not name it."""
