@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -224,18 +225,14 @@ def test_what_is_much_faster_than_asked_is_made_wider(monkeypatch: pytest.Monkey
 
 
 def test_corrections_close_in_on_the_limit() -> None:
-    corrections = latency_search._Corrections()
-    corrections.note(1.0, is_fast=True)
-    assert corrections.next(0.6, 0.68) == 0.6  # as measured
-    corrections.note(0.6, is_fast=False)
+    next_correction = latency_search.next_correction
+    assert next_correction(1.0, 0.0, 0.6, 0.68) == 0.6  # as measured
     # What the measurement says was there before, and too fast: something between is tried.
-    assert corrections.next(1.0, 1.2) == pytest.approx(0.6**0.5)
-    corrections.note(0.6**0.5, is_fast=True)
-    assert corrections.next(1.0, 0.7) == pytest.approx((0.6**0.5 * 0.6) ** 0.5)
-    corrections.note(0.599 * 1.008, is_fast=True)
-    assert corrections.next(1.0, 0.7) is None
-    assert latency_search._Corrections(slow=2.0).next(1.9, 1.5) == pytest.approx(3.0)
-    assert latency_search._Corrections(fast=2.0).next(2.1, 0.7) == pytest.approx(1.4)
+    assert next_correction(1.0, 0.6, 1.0, 1.2) == pytest.approx(0.6**0.5)
+    assert next_correction(0.6**0.5, 0.6, 1.0, 0.7) == pytest.approx((0.6**0.5 * 0.6) ** 0.5)
+    assert next_correction(0.599 * 1.008, 0.6, 1.0, 0.7) is None
+    assert next_correction(math.inf, 2.0, 1.9, 1.5) == pytest.approx(3.0)
+    assert next_correction(2.0, 0.0, 2.1, 0.7) == pytest.approx(1.4)
 
 
 def test_an_unreachable_limit_tells_the_closest(machine: Machine) -> None:

@@ -69,29 +69,18 @@ class _Try:
         return 0 if self.high <= most else 1 if self.low <= most else 2
 
 
-@dataclass
-class _Corrections:
-    """Corrections of the table: the smallest by which a fold was fast enough, and the largest by which it was not."""
+def next_correction(fast: float, slow: float, suggested: float, load: float) -> float | None:
+    """Return the next correction of the table, None if there is nothing between those that are known.
 
-    fast: float = math.inf
-    slow: float = 0.0
-
-    def note(self, correction: float, *, is_fast: bool) -> None:
-        """Take note of a result."""
-        if is_fast:
-            self.fast = min(self.fast, correction)
-        else:
-            self.slow = max(self.slow, correction)
-
-    def next(self, suggested: float, load: float) -> float | None:
-        """Return the next correction, None if there is nothing between those that are known."""
-        if self.slow * _RESOLUTION < suggested < self.fast / _RESOLUTION:
-            return suggested
-        if self.slow == 0.0:  # whatever is predicted, there is room
-            return self.fast * max(load, 0.5) if load < _LOWEST_AIM else None
-        if self.fast == math.inf:
-            return self.slow * max(load, 1.02)
-        return math.sqrt(self.slow * self.fast) if self.fast > self.slow * _RESOLUTION**2 else None
+    Known are the smallest by which a fold was fast enough, and the largest by which it was not.
+    """
+    if slow * _RESOLUTION < suggested < fast / _RESOLUTION:
+        return suggested
+    if slow == 0.0:  # whatever is predicted, there is room
+        return fast * max(load, 0.5) if load < _LOWEST_AIM else None
+    if fast == math.inf:
+        return slow * max(load, 1.02)
+    return math.sqrt(slow * fast) if fast > slow * _RESOLUTION**2 else None
 
 
 def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
@@ -105,7 +94,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
     selection = replace(prepared, inputs=None, graphs=quick)
     most = 1.0 + config.tolerance / 100.0
     tries: list[_Try] = []
-    table, correction, corrections = LatencyTable.from_dict(config.latency_table), 1.0, _Corrections()
+    table, correction, fast, slow = LatencyTable.from_dict(config.latency_table), 1.0, math.inf, 0.0
     for _ in range(_CHOSEN):
         progress("measure folds", len(tries), _MEASURED)
         trial = replace(config, latency_table=table.times(correction).to_dict())
@@ -127,10 +116,13 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         aim = max(min(_AIM, _AIM * most * tried.load / tried.high), _LOWEST_AIM)
         if aim - _CLOSE <= tried.load <= 1.0 and tried.rank(most) == 0:
             break
-        corrections.note(correction, is_fast=tried.load <= aim)
+        if tried.load <= aim:
+            fast = min(fast, correction)
+        else:
+            slow = max(slow, correction)
         # What the table predicts for these widths becomes what was measured.
         predicted = next(b.cost(widths) / b.limit for b in request.budgets.budgets if b.name == "latency")
-        following = corrections.next(correction * tried.load / predicted / aim, tried.load)
+        following = next_correction(fast, slow, correction * tried.load / predicted / aim, tried.load)
         if following is None:
             break
         correction = following
@@ -153,7 +145,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         f"{' and '.join(_amount(load, limit) for load in (best.low, best.high))} with a confidence of 95 %: "
         f"{best.timing.rounds} rounds in turn with the input"
     )
-    return fold_model(prepared, request, best.config, progress, Decision((note,)))
+    return replace(fold_model(prepared, request, best.config, progress), decision=Decision((note,)))
 
 
 def _measure_fold(timer: Timer, view: GraphView, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
