@@ -144,27 +144,28 @@ class Network(Protocol):
         """Return all outputs for one batch."""
 
 
-class Recording:
-    """The outputs of a network on the batches of some inputs, so that it need not stay in memory.
+@dataclass(eq=False)
+class Answering:
+    """A network that a function stands for."""
 
-    Its inputs are those that there are outputs of: all, or as many as the memory for outputs holds.
+    output_names: list[str]
+    run: Callable[[Feeds], list[Array]]
+
+
+def recorded(network: Network, inputs: HeldOut) -> tuple[Answering, HeldOut]:
+    """Return what answers on the batches of some inputs as a network does, so that it need not stay in memory.
+
+    Also returned are the inputs that there are outputs of: all, or as many as the memory for outputs holds.
     """
-
-    def __init__(self, network: Network, inputs: HeldOut) -> None:
-        self.output_names = network.output_names
-        outputs: list[list[Array]] = []
-        left = _KEPT_BYTES
-        for _, feeds in inputs.batches:
-            outputs.append(_reference_run(network, feeds))
-            left -= sum(o.nbytes for o in outputs[-1])
-            if left < 0:
-                break
-        self.inputs = inputs.first(len(outputs))
-        self._outputs = iter(outputs)
-
-    def run(self, feeds: Feeds) -> list[Array]:
-        """Return the outputs of the next batch."""
-        return next(self._outputs)
+    outputs: list[list[Array]] = []
+    left = _KEPT_BYTES
+    for _, feeds in inputs.batches:
+        outputs.append(_reference_run(network, feeds))
+        left -= sum(o.nbytes for o in outputs[-1])
+        if left < 0:
+            break
+    following = iter(outputs)
+    return Answering(network.output_names, lambda _: next(following)), inputs.first(len(outputs))
 
 
 def measure_fidelity(

@@ -164,8 +164,8 @@ class Verification:
             if self.samples:
                 user_samples = HeldOut.of(self.samples, "samples", infos=session.inputs, is_generated=False)
             if folded is None:
-                reference = recording = held_out.Recording(session, inputs)
-                inputs, user_samples = recording.inputs, None
+                reference, inputs = held_out.recorded(session, inputs)
+                user_samples = None
             was_twin = session.is_twin
             del session, writer
             folded = folded or open_network(model, self.view)

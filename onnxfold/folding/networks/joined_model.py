@@ -1,7 +1,7 @@
 """Networks that are merged, as one model: the input of a fold that knows which channels come from which network."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from onnxfold.cluster.partition import Labels
 from onnxfold.config import FoldConfig
 from onnxfold.config.checks import LARGEST_SEED
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.fidelity.held_out import Answering
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.methods import Method
@@ -20,7 +21,7 @@ from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.run.session import Feeds, Session
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.sample_kinds import LEAVES
@@ -224,14 +225,6 @@ def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:
         each = len(steps) // count
         steps = steps[index * each : (index + 1) * each]
     return replace(config, samples=samples, input_steps=steps, seed=(config.seed + index) % LARGEST_SEED)
-
-
-@dataclass(eq=False)
-class Answering:
-    """A network that a function stands for."""
-
-    output_names: list[str]
-    run: Callable[[Feeds], list[Array]]
 
 
 def network_twice(joined: JoinedModel, merged: Session, number: int) -> tuple[Answering, Answering]:
