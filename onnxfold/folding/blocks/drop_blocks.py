@@ -37,7 +37,7 @@ from onnxfold.language.residual_branches import ResidualBlock, ResidualBranch, r
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches
 from onnxfold.passes.normalize.pipelines import clean_up
-from onnxfold.progress import Progress, silent
+from onnxfold.progress import Progress
 from onnxfold.report.records import DroppedBlock
 from onnxfold.statistics.activations import Activations, Batches
 
@@ -307,9 +307,7 @@ _PICTURES = 4
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def influences(
-    view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches, progress: Progress = silent
-) -> Matrix:
+def influences(view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches, progress: Progress) -> Matrix:
     """Return the influence of every block, shape (n_blocks,)."""
     firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
     lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
@@ -335,12 +333,9 @@ def influences(
 
 
 def effects(
-    view: GraphView,
-    blocks: Sequence[ResidualBlock],
-    batch: dict[str, Array],
-    tokens: TokenAnswers | None = None,
-    progress: Progress = silent,
-) -> Matrix:
+    view: GraphView, blocks: Sequence[ResidualBlock], batch: dict[str, Array], tokens: TokenAnswers | None,
+    progress: Progress,
+) -> Matrix:  # fmt: skip
     """Return the loss of the answers without each block, shape (n_blocks,)."""
     nodes = {node_key(node): node for node in view.nodes}
     changes = {
