@@ -54,8 +54,12 @@ class FoldedModel:
 
     def written(self, inputs: ModelInputs | None, config: FoldConfig, progress: Progress) -> WrittenModel:
         """Return the model in the requested types; `inputs` are those of the request, where the fold needed none."""
+        if self.stored and not config.quantizes:
+            view = self.view.copy()
+            note = self.stored.store_again(view)
+            return WrittenModel(view, replace(self.size, size_bytes=file_bytes(view)), self.inputs, notes=(note,))
         if not config.quantizes:
-            return self._in_few_bits(self.stored) if self.stored else WrittenModel(self.view, self.size, self.inputs)
+            return WrittenModel(self.view, self.size, self.inputs)
         inputs = self.inputs or inputs
         assert inputs is not None, "a request that quantises runs the network"
         made = quantize_int8(self.view, None if inputs.are_tokens else inputs.batches, progress)
@@ -63,19 +67,8 @@ class FoldedModel:
         record = QuantizationRecord(config.dtype, made.weights, made.float_weights, self.size.size_bytes)
         return WrittenModel(made.view, size, inputs, record, made.notes)
 
-    def _in_few_bits(self, stored: StoredNumbers) -> WrittenModel:
-        view = self.view.copy()
-        note = stored.store_again(view)
-        return WrittenModel(view, replace(self.size, size_bytes=file_bytes(view)), self.inputs, notes=(note,))
 
-
-def fold_model(
-    prepared: PreparedModel,
-    request: WidthRequest,
-    config: FoldConfig,
-    progress: Progress,
-    decision: Decision = Decision(),
-) -> FoldedModel:
+def fold_model(prepared: PreparedModel, request: WidthRequest, config: FoldConfig, progress: Progress) -> FoldedModel:
     """Choose widths, fold every graph in place, and note the run in the metadata of the model."""
     request = request.add_lossless(prepared.lossless)
     widths = request.choose(prepared.losses)
@@ -93,4 +86,4 @@ def fold_model(
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(sparsity, 6)})
     size = replace(size, size_bytes=file_bytes(view))  # with the note of the run
     done = [*prepared.done, *graphs]
-    return FoldedModel(view, request, widths, done, prepared.inputs, size, config, opened.stored, decision)
+    return FoldedModel(view, request, widths, done, prepared.inputs, size, config, opened.stored)

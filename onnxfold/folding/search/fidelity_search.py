@@ -147,9 +147,9 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
         raise
     prepared = task.prepared(seen, chooses=request.widths is None)
 
-    def fold(sparsity: float, model: PreparedModel, decision: Decision = Decision()) -> FoldedModel:  # noqa: B008
+    def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
         at = _task_at(task, sparsity)
-        return fold_model(model, at.request(may_keep_all=True), at.config, progress, decision)
+        return fold_model(model, at.request(may_keep_all=True), at.config, progress)
 
     best: tuple[float, Judgement] | None = None
     bracket = Bracket(0.0, criterion.most, criterion.allowance)
@@ -186,8 +186,8 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     if config.lacks_goal:
         note += f": without a goal, the most up to {MOST_REMOVED:g} that surely keeps {FAITHFUL:.0%}"
     decision = Decision((note,), judgement.accuracy)
-    smallest = fold(sparsity, prepared, decision)
-    return replace(smallest, config=config)  # its model says at which sparsity it was folded
+    # Its model says at which sparsity it was folded.
+    return replace(fold(sparsity, prepared), config=config, decision=decision)
 
 
 def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
