@@ -178,9 +178,6 @@ class Schedule:
         return self.cut
 
 
-_DEFAULTS = InversionSettings()
-
-
 def obstacle(view: GraphView) -> str:
     """Return why a model cannot be inverted, '' if it can; nothing is computed."""
     if not torch_is_available():
@@ -199,7 +196,7 @@ def obstacle(view: GraphView) -> str:
 
 def deep_inversion(
     view: GraphView, start: Mapping[str, Array] | Sequence[Mapping[str, Array]], *, seed: int = 0,
-    threads: int | None = None, settings: InversionSettings = _DEFAULTS, progress: Progress = silent,
+    threads: int | None = None, settings: InversionSettings = InversionSettings(), progress: Progress = silent,
 ) -> Inversion:  # fmt: skip
     """Optimise inputs until the network takes them for data."""
     require_torch("deep inversion")
