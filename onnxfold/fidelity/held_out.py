@@ -25,7 +25,7 @@ from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.tokenizer import Tokenizer, read_tokenizer, tokenizer_beside
+from onnxfold.inputs.tokens.tokenizer import Tokenizer, find_tokenizer
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
@@ -69,7 +69,7 @@ class Texts:
     @cached_property
     def _read_tokenizer(self) -> Tokenizer | None:
         """The tokenizer, read once."""
-        return read_tokenizer(self.tokenizer) if self.tokenizer else tokenizer_beside(self.beside)[0]
+        return find_tokenizer(self.tokenizer, self.beside)[0]
 
 
 class NotRunError(VerificationError):

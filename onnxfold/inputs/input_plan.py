@@ -157,8 +157,13 @@ def too_long(inverted: int, cost: float, requested: InputRequest) -> str:
     seconds = cost * inverted * _FEWEST_STEPS / _INVERTED_PER_SECOND
     if seconds <= requested.ceiling or requested.steps:
         return ""
-    cost_text = f"deep inversion would take about {show_seconds(seconds)} on two cores"
-    return f"{cost_text}: allow it with --input-seconds {math.ceil(seconds)}"
+    return over_time("deep inversion", seconds)
+
+
+def over_time(work: str, seconds: float) -> str:
+    """Return that some work is left out for the time that it would take, and how to allow it."""
+    allow = f"allow it with --input-seconds {math.ceil(seconds)}"
+    return f"{work} would take about {show_seconds(seconds)} on two cores: {allow}"
 
 
 _SQUARE = (FREE_DIMENSION, FREE_DIMENSION)

@@ -30,7 +30,7 @@ from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, whole_feeds
 from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, reread_texts
 from onnxfold.inputs.tokens.token_plan import TokenPlan
-from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, frequencies, read_text, read_tokenizer, tokenizer_beside
+from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, find_tokenizer, frequencies, read_text
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
@@ -101,9 +101,7 @@ class TokenSource:
     @cached_property
     def found_tokenizer(self) -> tuple[Tokenizer | None, tuple[str, ...]]:
         """The tokenizer, and a note if one beside the model cannot be read."""
-        if self.tokenizer is not None:
-            return read_tokenizer(Path(self.tokenizer)), ()
-        return tokenizer_beside(self.source if self.beside is None else self.beside)
+        return find_tokenizer(self.tokenizer, self.source if self.beside is None else self.beside)
 
     @property
     def _known(self) -> Tokenizer | None:

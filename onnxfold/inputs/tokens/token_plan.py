@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.costs.running import count_token_macs, model_size
-from onnxfold.config.quantities import show_bytes, show_seconds
+from onnxfold.config.quantities import show_bytes
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.input_plan import InputRequest, over_time
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, cache_of, fixed_past, token_interface
 from onnxfold.machine import memory
 from onnxfold.report import ModelSize
@@ -102,7 +102,7 @@ def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -
     count = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost) // plan.length
     if count >= plan.count or count * plan.length >= _FEWEST_WRITTEN:
         return min(count, plan.count), ""
-    return 0, _too_long(cost * plan.tokens)
+    return 0, over_time("writing text", cost * plan.tokens / _WRITTEN_PER_SECOND)
 
 
 def affordable_readings(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
@@ -111,17 +111,11 @@ def affordable_readings(view: GraphView, plan: TokenPlan, requested: InputReques
     readings = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost)
     if readings >= min(_FEWEST_READINGS, plan.length):
         return min(readings, plan.length), ""
-    return 0, _too_long(cost * _FEWEST_READINGS)
+    return 0, over_time("writing text", cost * _FEWEST_READINGS / _WRITTEN_PER_SECOND)
 
 
 def _seconds(requested: InputRequest) -> float:
     return _WRITING_SECONDS if requested.seconds is None else requested.seconds
-
-
-def _too_long(cost: float) -> str:
-    seconds = cost / _WRITTEN_PER_SECOND
-    cost_text = f"writing text would take about {show_seconds(seconds)} on two cores"
-    return f"{cost_text}: allow it with --input-seconds {math.ceil(seconds)}"
 
 
 def continues_text(view: GraphView, interface: TokenInterface) -> bool:

@@ -212,8 +212,10 @@ def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     return tokenizer
 
 
-def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]:
-    """Return the tokenizer in the folder of a model, if there is one, and a note if it cannot be read."""
+def find_tokenizer(own: str | PathLike[str] | None, source: object) -> tuple[Tokenizer | None, tuple[str, ...]]:
+    """Return a user's own tokenizer, else the one in a model's folder, if any, and a note if it cannot be read."""
+    if own is not None:
+        return read_tokenizer(own), ()
     if not isinstance(source, str | Path):
         return None, ()
     folder = Path(source).absolute().parent
@@ -229,7 +231,7 @@ def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]
 
 def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[range, ...]:
     """Return the ids of words that are rare, in classes, as far as a tokenizer says it."""
-    tokenizer = read_tokenizer(path) if path is not None else tokenizer_beside(model)[0]
+    tokenizer, _ = find_tokenizer(path, model)
     return () if tokenizer is None else tokenizer.rare
 
 
