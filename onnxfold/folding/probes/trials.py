@@ -56,7 +56,8 @@ def run_trials(
     locally: bool = False,
 ) -> dict[int, TrialOutcome]:
     """Return the outcome of every trial that met any of its changes."""
-    trials = _Trials(view, batch, changes, tokens, locally=locally)
+    answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
+    trials = _Trials(Activations(view, [batch]), changes, tokens, locally, answers)
     nodes = view.nodes
     first: dict[int, int] = {}
     for i, node in enumerate(nodes):
@@ -69,22 +70,17 @@ def run_trials(
     return trials.outcomes
 
 
+@dataclass(eq=False)
 class _Trials:
     """The original's batch, and one per trial behind it."""
 
-    def __init__(
-        self,
-        view: GraphView,
-        batch: dict[str, Array],
-        changes: Mapping[str, Sequence[Change]],
-        tokens: TokenAnswers | None,
-        *,
-        locally: bool,
-    ) -> None:
-        self.outcomes: dict[int, TrialOutcome] = {}
-        self.walk, self._changes, self._tokens, self._locally = Activations(view, [batch]), changes, tokens, locally
-        self._answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
-        self._losses: dict[str, Callable[[Array], float]] = {}
+    walk: Activations
+    changes: Mapping[str, Sequence[Change]]
+    tokens: TokenAnswers | None
+    locally: bool
+    answers: set[str]  # outputs whose losses count
+    outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
+    losses: dict[str, Callable[[Array], float]] = field(default_factory=dict)  # how far other values are from them
 
     def run(self, node: NodeProto) -> None:
         """Run a node on all batches; trials begin where the first of their changes is."""
@@ -113,19 +109,19 @@ class _Trials:
         """Return the results of a node on a batch; note what a trial loses there, or what others are compared with."""
         trial, outcome = next(((t, o) for t, o in self.outcomes.items() if o.place == place), (-1, None))
         # What a recurrence reads is its own result.
-        changes = [c for c in self._changes.get(node_key(node), ()) if c.trial == trial and c.tensor in feeds]
+        changes = [c for c in self.changes.get(node_key(node), ()) if c.trial == trial and c.tensor in feeds]
         outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
-        if outcome is not None and changes and self._locally:
+        if outcome is not None and changes and self.locally:
             outcome.local += relative_error(runner.run(feeds)[node.output[0]], outputs[node.output[0]])
-        for name in self._answers.intersection(outputs):
+        for name in self.answers.intersection(outputs):
             if place == 0 and outputs[name].dtype.kind == "f":
-                self._losses[name] = _loss(outputs[name], self._tokens)
-            elif outcome is not None and name in self._losses:
-                outcome.lost.append(self._losses[name](outputs[name]))
+                self.losses[name] = _loss(outputs[name], self.tokens)
+            elif outcome is not None and name in self.losses:
+                outcome.lost.append(self.losses[name](outputs[name]))
         return outputs
 
     def _begin(self, node: NodeProto) -> None:
-        for change in self._changes.get(node_key(node), ()):
+        for change in self.changes.get(node_key(node), ()):
             if change.trial not in self.outcomes and change.tensor in self.walk.values:
                 self.outcomes[change.trial] = TrialOutcome(self.walk.fork())
 
