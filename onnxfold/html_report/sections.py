@@ -22,7 +22,7 @@ class Section:
     name: str
     title: str
     content: Callable[[FoldReport], list[Element]]  # takes a report, returns what stands in the section
-    explained: str = ""  # what its words mean, for a reader who does not know them
+    explained: str  # what its words mean, for a reader who does not know them
 
 
 def _numbers(report: FoldReport) -> list[Element]:
@@ -268,10 +268,8 @@ SECTIONS = (
 def render_html(report: FoldReport) -> str:
     """Return a report as one page that needs no other file and no network."""
     sections = [
-        section(s.name, s.title, element("p", s.explained, class_="explained") if s.explained else None,
-                *s.content(report))
-        for s in SECTIONS
-    ]  # fmt: skip
+        section(s.name, s.title, element("p", s.explained, class_="explained"), *s.content(report)) for s in SECTIONS
+    ]
     contents = element("ul", *(element("li", element("a", s.title, href=f"#{s.name}")) for s in SECTIONS))
     nav = element("nav", contents, aria_label="Sections")
     versions = [f"onnxfold {report.version or UNKNOWN}", *(f"{name} {v}" for name, v in report.versions.items())]
