@@ -44,9 +44,11 @@ def main() -> int:
         for kind in args.inputs:
             if rows.has(subject.name, kind):
                 continue
+            made = []
             for row in measure(subject, kind, args.cache):
-                rows.add(row)
+                made.append(row)
                 print(f"{subject.name} {kind} {row['sparsity']:g}: agreement {row['agreement']:.1%}", flush=True)
+            rows.add(made)
     generated = [row for row in rows.rows if not is_on_samples(row)]
     print(f"{rounded(fit(generated))}; onnxfold/fidelity/estimate.py has {REGRESSION}")
     page = args.page or args.out / "prediction.md"

@@ -201,11 +201,11 @@ class Rows:
         """Return whether the folds of a network on inputs of a kind were measured."""
         return any((r["network"], r["asked"]) == (network, kind) for r in self.rows)
 
-    def add(self, row: Row) -> None:
-        """Append a row."""
-        self.rows.append(row)
+    def add(self, rows: list[Row]) -> None:
+        """Append all rows of a network on inputs of a kind: an interrupted measurement leaves none of them."""
+        self.rows += rows
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _imagenet_form(name: str) -> tuple[int, float, float, int]:

@@ -73,7 +73,7 @@ def test_both_exports_of_a_network_are_one_training(tmp_path: Path) -> None:
 def test_cells_are_kept(tmp_path: Path) -> None:
     rows = Rows(tmp_path / "cells.jsonl")
     assert not rows.has("net_bn", "auto")
-    rows.add(_row("net", Signs("data", 0.9, 50, 0.1), 0.9))
+    rows.add([_row("net", Signs("data", 0.9, 50, 0.1), 0.9)])
     again = Rows(tmp_path / "cells.jsonl")
     assert again.rows == rows.rows
     assert again.has("net_bn", "auto")

@@ -65,9 +65,7 @@ def test_what_was_compared_is_remembered(tmp_path: Path) -> None:
 
 
 def test_why_the_kinds_could_not_be_compared_is_said() -> None:
-    one = [
-        replace(kind, batches=[{name: values[:1] for name, values in kind.batches[0].items()}]) for kind in _kinds()
-    ]
+    one = [replace(kind, batches=[{name: values[:1] for name, values in kind.batches[0].items()}]) for kind in _kinds()]
     best = compare_inputs(open_model(MODEL, {}, silent), one, 0, Cache(None), silent)
     assert best.kind == INVERTED
     assert "; not compared with dead-leaves: there are too few samples to hold some out" in best.reason
