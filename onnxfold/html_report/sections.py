@@ -30,7 +30,7 @@ def _numbers(report: FoldReport) -> list[Element]:
     below = [f"{text[0].upper()}{text[1:]}." for text in records]
     below += [] if report.latency is None else [f"L{str(report.latency)[1:]}."]
     if report.merged is not None and report.merged.latency is not None:
-        below.append(f"{report.merged.beside_one.capitalize()}.")
+        below.append(f"L{report.merged.beside_one[1:]}.")
     costs = table("Costs of the model", ("", "Before", "After", "Removed"), cost_cells(report), "figures")
     frame = element("div", costs, class_="scroll", tabindex="0", role="region", aria_label="Costs")
     return [frame, *(element("p", line, class_="muted") for line in below)]

@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from onnxfold.budget.devices import known_devices, load_device
-from onnxfold.commands.bench import bench
+from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, ModelNotFoundError
 from tests.edge_bench.jobs import small_model
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(bench, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
+    return CliRunner().invoke(cli, ["bench", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from click.testing import CliRunner, Result
 
-from onnxfold.commands.export import export
+from onnxfold.cli import cli
 
 
 def run(*arguments: object) -> Result:
     """Run the command."""
-    return CliRunner().invoke(export, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
+    return CliRunner().invoke(cli, ["export", *map(str, arguments)])

@@ -241,3 +241,21 @@ def test_operators_of_early_onnx(tmp_path: Path) -> None:
     part = g.node("Crop", [g.relu(g.conv(scaled, 4))], (4, 9, 10), border=[1, 2, 3, 1])
     g.output(g.head(g.node("Affine", [part], (4, 9, 10), alpha=2.0, beta=-0.5)))
     assert export_model(g.build(), tmp_path / "old.tflite").parity["samples"] > 0
+
+
+def test_nearest_coordinates_of_tensorflow(tmp_path: Path) -> None:
+    g = GraphBuilder("resize", 0, (2, 5, 4))
+    how = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor", "mode": "nearest"}
+    scales = g.constant("scales", np.array([1.0, 1.0, 0.6, 2.0], np.float32))
+    g.output(g.node("Resize", ["x", "", scales], (2, 3, 8), **how))
+    assert export_model(g.build(), tmp_path / "resize.tflite").parity["max_rel_error"] <= 1e-6
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_a_bias_that_is_computed_is_refused(operator: str, tmp_path: Path) -> None:
+    g = GraphBuilder("bias", 0, (3, 8, 8))
+    bias = g.node("ReduceMean", ["x"], (3,), "bias", axes=[0, 2, 3], keepdims=0)
+    weight = g.constant("w", np.ones((3, 3, 1, 1), np.float32))
+    g.output(g.node(operator, ["x", weight, bias], (3, 8, 8)))
+    with pytest.raises(ExportError, match="its bias is computed at run time"):
+        export_model(g.build(), tmp_path / "bias.tflite")

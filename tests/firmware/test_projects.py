@@ -10,7 +10,8 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from onnxfold.commands.export import PROJECTS, export
+from onnxfold.cli import cli
+from onnxfold.commands.export import PROJECTS
 from onnxfold.edge_bench.job import measure_arena
 from onnxfold.errors import ConfigError, ExportError, ModelSaveError
 from onnxfold.export import firmware, to_tflite
@@ -40,7 +41,7 @@ needs_generator = pytest.mark.skipif(find_spec("emx_onnx_cgen") is None, reason=
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(export, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
+    return CliRunner().invoke(cli, ["export", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -125,9 +125,11 @@ def conv(op: Op) -> None:
     group = op.integer("group", 1)
     win = window(op, size, op.shape()[2:], op.result()[2:])
     x = op.read(0, layout)
-    bias = op.weight(2) if op.has_input(2) else op.graph.constant(np.zeros(filters, np.float32), "no_bias")
     if op.has_input(2):
         op.required_weight(2, "bias")
+        bias = op.weight(2)
+    else:
+        bias = op.graph.constant(np.zeros(filters, np.float32), "no_bias")
     if rank == 5:
         y = _conv_3d(op, x, win, bias, group)
     elif rank in (3, 4):
@@ -189,6 +191,7 @@ def conv_transpose(op: Op) -> None:
         [_write_group(op, part, weights(i), crops, output) for i, part in enumerate(op.graph.split(x, 3, group))], 3
     )
     if op.has_input(2):
+        op.required_weight(2, "bias")
         y = op.graph.op("ADD", [y, op.weight(2)], y.shape)
     op.write(from_image(op, y, rank), layout)
 

@@ -148,6 +148,8 @@ def _coordinates(axis: _Axis, how: str) -> Array:
         return x * step + axis.start * (axis.length - 1)
     if how == "pytorch_half_pixel" and width <= 1:
         return np.full_like(x, -0.5)
+    if how == "tf_half_pixel_for_nn":
+        return (x + 0.5) / axis.scale
     at = (x + 0.5) / axis.scale - 0.5
     if how == "half_pixel_symmetric":
         adjustment = axis.output / width
