@@ -50,6 +50,9 @@ def main() -> int:
                 print(f"{subject.name} {kind} {row['sparsity']:g}: agreement {row['agreement']:.1%}", flush=True)
             rows.add(made)
     generated = [row for row in rows.rows if not is_on_samples(row)]
+    if not generated:
+        print("no fold on generated inputs was measured: no regression, and no page")
+        return 0
     print(f"{rounded(fit(generated))}; onnxfold/fidelity/estimate.py has {REGRESSION}")
     page = args.page or args.out / "prediction.md"
     page.write_text(render(rows.rows), encoding="utf-8")

@@ -46,14 +46,23 @@ def _pessimistic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_estimate_is_the_logistic_function_of_a_sum() -> None:
-    """And of a share that many samples show, networks alone decide the width."""
+    """And of a share that many samples show, networks alone decide the width, and a point."""
     many, few = (replace(SIGNS, held_out_agreement=0.5, held_out_samples=count) for count in (10**9, 20))
     found, (low, high) = Regression((1.0, 2.0), (-1.0, 0.5)).at(many)
     assert found == pytest.approx(1 / (1 + math.exp(-1)))
-    assert low == pytest.approx(1 / (1 + math.exp(-0.7)))
-    assert high == pytest.approx(1 / (1 + math.exp(-1.15)))
+    noise = math.hypot(0.3, 0.01 / (found * (1 - found)))
+    assert low == pytest.approx(1 / (1 + math.exp(noise - 1)))
+    assert high == pytest.approx(1 / (1 + math.exp(-0.5 * noise - 1)))
     wider = Regression((1.0, 2.0), (-1.0, 0.5)).at(few)[1]
     assert wider[1] - wider[0] > 2 * (high - low)
+
+
+def test_no_estimate_is_surer_than_a_point() -> None:
+    sure = replace(SIGNS, held_out_agreement=0.999, held_out_samples=10**9)
+    found, (low, high) = Regression((0.0, 1.0), (-1.0, 1.0)).at(sure)
+    assert found == pytest.approx(0.999)
+    assert low < 0.99
+    assert high < 1.0
 
 
 def test_logits_of_all_and_of_no_samples_are_finite() -> None:
