@@ -291,3 +291,18 @@ def test_bytes_of_activations() -> None:
     inputs = ModelInputs([{"x": np.zeros((4, 3, 8, 8), np.float32)}], "data", "")
     elements = sum(int(np.prod(view.shape(name)[1:])) for node in view.nodes for name in node.output)  # type: ignore[index]
     assert refine.activation_bytes(view, inputs) == 2 * 4 * elements
+
+
+@pytest.mark.parametrize("has_norms", [True, False])
+def test_networks_with_statistics_of_data_are_not_refined_on_dead_leaves(has_norms: bool) -> None:
+    model = models.residual(0) if has_norms else models.chain_conv(0, bn=False)
+    options = REFINED | {"inputs": "dead-leaves"}
+    result = onnxfold.fold(model, **options)
+    record = _record(result)
+    if has_norms:
+        assert record.steps == 0
+        assert "BatchNormalizations see other statistics than on data" in record.note
+        plain = onnxfold.fold(model, **{name: value for name, value in options.items() if "refine" not in name})
+        np.testing.assert_equal(_weights(result.model), _weights(plain.model))
+    else:
+        assert record.steps == 30
