@@ -40,7 +40,7 @@ class Regression:
         """Return the standard deviation of that logit: of networks, of the share that samples show, and of a point."""
         share = (signs.held_out_agreement * signs.held_out_samples + 0.5) / (signs.held_out_samples + 1.0)
         counted = self.coefficients[1] / math.sqrt(signs.held_out_samples * share * (1.0 - share))
-        agreement = _share(self.middle(signs))
+        agreement = min(max(_share(self.middle(signs)), _SUREST), 1.0 - _SUREST)
         return math.hypot(_NETWORKS, counted, _SUREST / (agreement * (1.0 - agreement)))
 
 
@@ -49,7 +49,7 @@ _NETWORKS = 0.3
 #: Standard deviation of an agreement that no sign can undercut: near 100 %, networks differ by a point.
 _SUREST = 0.01
 #: Folds on generated inputs.
-REGRESSION = Regression((0.38, 1.34), (-0.8, 2.4))
+REGRESSION = Regression((0.38, 1.34), (-0.76, 2.4))
 #: Below this agreement on generated inputs, networks differ too much to say what it means on data.
 _LEAST_AGREEMENT = 0.7
 #: Below this variety of the original's answers, inputs are of another kind than data: of folds on generated inputs a
