@@ -53,6 +53,11 @@ def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
     return norm if all(view.is_weight(name) and len(view.consumers(name)) == 1 for name in statistics) else None
 
 
+def holds_statistics(view: GraphView) -> bool:
+    """Whether a graph has statistics of the data that it was trained on."""
+    return any(own_statistics(view, node) is not None for node in view.nodes)
+
+
 def takes_mean(view: GraphView, node: NodeProto) -> bool:
     """Whether the nodes behind a node can make up for another mean of its result.
 

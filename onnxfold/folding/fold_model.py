@@ -54,12 +54,12 @@ class FoldedModel:
 
     def written(self, inputs: ModelInputs | None, config: FoldConfig, progress: Progress) -> WrittenModel:
         """Return the model in the requested types; `inputs` are those of the request, where the fold needed none."""
-        if self.stored and not config.quantizes:
+        if not config.quantizes:
+            if not self.stored:
+                return WrittenModel(self.view, self.size, self.inputs)
             view = self.view.copy()
             note = self.stored.store_again(view)
             return WrittenModel(view, replace(self.size, size_bytes=file_bytes(view)), self.inputs, notes=(note,))
-        if not config.quantizes:
-            return WrittenModel(self.view, self.size, self.inputs)
         inputs = self.inputs or inputs
         assert inputs is not None, "a request that quantises runs the network"
         made = quantize_int8(self.view, None if inputs.are_tokens else inputs.batches, progress)

@@ -26,11 +26,9 @@ class Section:
 
 
 def _numbers(report: FoldReport) -> list[Element]:
-    records = [str(record) for record in (report.refinement, report.quantization) if record is not None]
-    below = [f"{text[0].upper()}{text[1:]}." for text in records]
-    below += [] if report.latency is None else [f"L{str(report.latency)[1:]}."]
-    if report.merged is not None and report.merged.latency is not None:
-        below.append(f"L{report.merged.beside_one[1:]}.")
+    beside_one = report.merged.beside_one if report.merged is not None else ""
+    records = (report.refinement, report.quantization, report.latency, beside_one or None)
+    below = [f"{text[0].upper()}{text[1:]}." for text in (str(r) for r in records if r is not None)]
     costs = table("Costs of the model", ("", "Before", "After", "Removed"), cost_cells(report), "figures")
     frame = element("div", costs, class_="scroll", tabindex="0", role="region", aria_label="Costs")
     return [frame, *(element("p", line, class_="muted") for line in below)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold.budget.costs.running import forward_cost
-from onnxfold.channels.layers import own_statistics
+from onnxfold.channels.layers import holds_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.files import Cache
@@ -214,7 +214,7 @@ class _Generation:
     @cached_property
     def inversion(self) -> tuple[int, InversionSettings, tuple[str, ...]]:
         """Number of inverted samples, settings, and notes."""
-        has_statistics = any(own_statistics(self.view, node) is not None for node in self.view.nodes)
+        has_statistics = holds_statistics(self.view)
         return planned_inversion(self.samples[0], self.cost, self.requested, has_statistics=has_statistics)
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxfold.channels.layers import own_statistics
+from onnxfold.channels.layers import holds_statistics
 from onnxfold.config import NO_REFINEMENT, FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
 from onnxfold.folding.after.refine_samples import draw_samples, judge_samples
@@ -129,7 +129,7 @@ def _why_not(view: GraphView, inputs: ModelInputs, before: float) -> str:
     """
     if abs(before) <= _ALIKE:
         return "nothing is refined: held-out answers are the original's already"
-    if inputs.facts.doubt.of_variances and any(own_statistics(view, node) is not None for node in view.nodes):
+    if inputs.facts.doubt.of_variances and holds_statistics(view):
         return (
             f"nothing is refined: on {inputs.kind} BatchNormalizations see other statistics than on data, and training "
             "would follow these; give --calibration"
