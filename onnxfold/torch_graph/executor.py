@@ -89,7 +89,8 @@ class TorchGraph:
         with torch.no_grad():
             for node in self._nodes:
                 if constant.issuperset(node.input):
-                    self._constants.update(self._outputs(node, {"": None}))
+                    made = self._outputs(node, {"": None})
+                    self._constants.update({name: value.to(self.device) for name, value in made.items()})
                     constant.update(node.output)
 
 

@@ -49,7 +49,7 @@ RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4), 8
 #: Cost that a refinement may have: about five minutes of two quiet cores, and of a language model ten.
 _COST, _COST_OF_TOKENS = 30e12, 60e12
 #: Least and largest number of steps where nobody says it, and the multiply-accumulates of a step that is not too small.
-_LEAST, _MOST, _STEP_COST = 200, 1_000, 4e10
+_LEAST, _MOST, _STEP_COST = 400, 1_000, 4e10
 #: Least and largest number of images in a step.
 _FEW, _MANY = 16, 64
 #: A forward and a backward pass, and the original's.

@@ -1,24 +1,31 @@
 """Samples of a refinement, varied anew in every step.
 
 Images are flipped, shifted and mixed (mixup, arXiv 1710.09412), so that few of them show much: the original answers
-whatever they became. Generated images are mixed with others of another kind, since networks answer on real ones.
+whatever they became. Beside inverted ones stand dead leaves, since networks answer on images of another kind, too.
+Inputs that are drawn cost little: new ones take the place of the oldest in every step.
 """
 
+from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
 from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import synthetic_inputs
+from onnxfold.inputs.images.synthetic import EXPOSED, synthetic_inputs
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import LEAVES
+from onnxfold.inputs.sample_kinds import NOISE
 from onnxfold.statistics.activations import Batches
 
-#: Share of dead leaves among generated images of another kind, and how many there are.
-_LEAVES, _PAINTED = 0.25, 256
+#: Share of dead leaves beside inverted images.
+_LEAVES = 0.5
+#: Dead leaves that are at hand, how many are painted together, which have a common mean and deviation, and how many
+#: times as many as new ones a step is shown.
+_AT_HAND, _PAINTED, _TURNS = 256, 32, 4
+#: Between the seeds of batches, each of which has several inputs.
+_APART = 1_000
 #: Images are shifted by up to this part of their height and width.
 _SHIFT = 8
 #: Share of images that are mixed with another one.
@@ -33,20 +40,13 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
     """Yield batches without an end: of so many varied images, or of the samples as they are in a random order."""
     random = np.random.default_rng(seed)
     name = _image_input(shown)
-    if not name:
-        parts = split_steps(shown.batches, shown, samples)
-        while True:
-            yield from (parts[i] for i in random.permutation(len(parts)))
-    pool = np.concatenate([batch[name] for batch in shown.batches])
-    others = _leaves(view, shown, name, seed)
-    while True:
-        painted = round(samples * _LEAVES) if len(others) else 0
-        images = pool[random.integers(len(pool), size=samples - painted)]
-        if painted:
-            images = np.concatenate([images, others[random.integers(len(others), size=painted)]])
-        flipped = random.random(len(images)) < 0.5
-        images[flipped] = images[flipped, :, :, ::-1]
-        yield {name: _mix(_shift(images, random), random)}
+    if name:
+        batches = _pick_images(view, shown, name, samples, seed, random)
+    elif shown.facts.is_drawn:
+        batches = _draw_anew(view, shown, samples, seed)
+    else:
+        batches = _in_turn(split_steps(shown.batches, shown, samples), random)
+    yield from (_vary(batch, name, random) for batch in batches)
 
 
 def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: int, steps: int) -> Batches:
@@ -77,14 +77,49 @@ def _image_input(inputs: ModelInputs) -> str:
     return name if is_image and not inputs.fixed_batch else ""
 
 
-def _leaves(view: GraphView, inputs: ModelInputs, name: str, seed: int) -> Array:
-    """Return images of another kind than the generated ones; none beside a user's, or beside drawn ones."""
-    if inputs.facts.is_data or inputs.facts.is_drawn:
-        return np.empty(0, np.float32)
+def _in_turn(parts: Batches, random: np.random.Generator) -> Iterator[dict[str, Array]]:
+    """Yield batches in a random order, each before one is again."""
+    while True:
+        yield from (parts[i] for i in random.permutation(len(parts)))
+
+
+def _pick_images(
+    view: GraphView, shown: ModelInputs, name: str, samples: int, seed: int, random: np.random.Generator
+) -> Iterator[dict[str, Array]]:
+    """Yield images that are picked at random: of those at hand, and of dead leaves, which are painted meanwhile."""
+    pool = np.concatenate([batch[name] for batch in shown.batches])
+    share = 0.0 if shown.facts.is_data else 1.0 if shown.facts.is_drawn else _LEAVES
+    drawn = round(samples * share)
+    painted = deque(pool if shown.facts.is_drawn else (), maxlen=_AT_HAND)
+    new = (image for batch in _draw_anew(view, shown, _PAINTED, seed + 1) for image in batch[name])
+    while True:
+        images = [*pool[random.integers(len(pool), size=samples - drawn)]]
+        if drawn:
+            painted.extend(islice(new, max(drawn // _TURNS, 1)))
+            images += [painted[i] for i in random.integers(len(painted), size=drawn)]
+        yield {name: np.stack(images)}
+
+
+def _draw_anew(view: GraphView, like: ModelInputs, samples: int, seed: int) -> Iterator[dict[str, Array]]:
+    """Yield batches of so many drawn samples, of the sizes that others have."""
+    first = like.batches[0]
+    size = sample_count(first) if like.fixed_batch else samples
+    sizes = {name: size if len(x) == sample_count(first) else len(x) for name, x in first.items() if x.ndim}
     sized = view.copy()
-    sized.assume({name: (_PAINTED, *inputs.batches[0][name].shape[1:])})
-    batches = synthetic_inputs(sized, samples=_PAINTED, seed=seed + 1, kind=LEAVES)
-    return np.concatenate([batch[name] for batch in batches])
+    sized.assume({name: (n, *first[name].shape[1:]) for name, n in sizes.items()})
+    kind = NOISE if like.kind == NOISE else EXPOSED
+    for i in count():
+        yield from synthetic_inputs(sized, samples=size, seed=seed + _APART * i, kind=kind)
+
+
+def _vary(batch: dict[str, Array], name: str, random: np.random.Generator) -> dict[str, Array]:
+    """Return a batch with images that are flipped, shifted and mixed."""
+    if not name:
+        return batch
+    images = batch[name]
+    flipped = random.random(len(images)) < 0.5
+    images[flipped] = images[flipped, :, :, ::-1]
+    return batch | {name: _mix(_shift(images, random), random)}
 
 
 def _shift(images: Array, random: np.random.Generator) -> Array:
