@@ -7,7 +7,7 @@ import numpy as np
 from onnxfold.folding.after.refine_samples import draw_samples, split_steps
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import DATA, INVERTED
+from onnxfold.inputs.sample_kinds import DATA, INVERTED, LEAVES, NOISE
 from testing import models
 
 RANDOM = np.random.default_rng(0)
@@ -43,6 +43,20 @@ def test_generated_images_stand_beside_some_of_another_kind() -> None:
     ]
     assert np.mean(alike[0]) > 0.1
     assert not any(alike[1])
+
+
+def test_drawn_inputs_are_drawn_anew() -> None:
+    of_three, of_forty = (np.concatenate(_drawn(LEAVES, batches)) for batches in (3, 40))
+    assert of_three.shape == (24, *IMAGES.shape[1:])
+    # White noise is at hand in the place of the first leaves; painted ones come to stand beside it.
+    smooth = [np.corrcoef(x[:, 1:].ravel(), x[:, :-1].ravel())[0, 1] > 0.3 for x in of_forty]
+    assert np.mean(smooth[:80]) < np.mean(smooth[-80:])
+    model = models.mlp(0)
+    (name,) = load(model).input_names
+    rows = RANDOM.standard_normal((8, *models.random_input(model, 0)[name].shape[1:])).astype(np.float32)
+    batches = [b[name] for b in islice(draw_samples(load(model), _inputs(NOISE, **{name: rows}), 4, 0), 6)]
+    assert [batch.shape for batch in batches] == [(4, *rows.shape[1:])] * 6
+    assert len(np.unique(np.concatenate(batches), axis=0)) == 24
 
 
 def test_other_inputs_are_shown_as_they_are_each_before_one_is_again() -> None:

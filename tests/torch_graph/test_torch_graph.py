@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
@@ -58,6 +58,19 @@ def test_what_is_not_covered_is_said_up_front(name: str) -> None:
     assert all("no differentiable form" in reason for reason in reasons)
     with pytest.raises(UnsupportedModelError, match="no differentiable form"):
         TorchGraph(view)
+
+
+def test_constants_lie_on_the_device() -> None:
+    index = helper.make_node("Constant", [], ["index"], value=numpy_helper.from_array(np.array([0, 2])))
+    pick = helper.make_node("Gather", ["w", "index"], ["picked"], axis=0)
+    add = helper.make_node("Add", ["x", "picked"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy")
+    weight = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    model = helper.make_model(helper.make_graph([index, pick, add], "g", [x], [y], [weight]))
+    graph = TorchGraph(load(model), device="meta", fed=["w"])  # a device that only knows shapes
+    feeds = {"x": torch.empty(2, device="meta"), "w": torch.empty(3, device="meta")}
+    outputs = graph.run(feeds, ["index", "y"])
+    assert {name: value.device.type for name, value in outputs.items()} == {"index": "meta", "y": "meta"}
 
 
 @pytest.mark.parametrize(
