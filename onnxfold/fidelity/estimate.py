@@ -144,10 +144,10 @@ def estimate(output: str, signs: Signs) -> AgreementEstimate:
 
 def share_interval(share: float, samples: int) -> tuple[float, tuple[float, float]]:
     """Return a share and its 80 % interval, as samples show them: mean and quantiles of Jeffreys' posterior."""
-    from scipy.stats import beta
+    from scipy.special import betaincinv  # takes a while to import
 
     kept = share * samples
-    low, high = beta.ppf((0.1, 0.9), kept + 0.5, samples - kept + 0.5)
+    low, high = betaincinv(kept + 0.5, samples - kept + 0.5, (0.1, 0.9))
     return (kept + 0.5) / (samples + 1.0), (float(low), float(high))
 
 

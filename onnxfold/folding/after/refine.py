@@ -48,8 +48,9 @@ STAGE = "refine"
 RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4), 8
 #: Cost that a refinement may have: about five minutes of two quiet cores, and of a language model ten.
 _COST, _COST_OF_TOKENS = 30e12, 60e12
-#: Least and largest number of steps where nobody says it, and the multiply-accumulates of a step that is not too small.
-_LEAST, _MOST, _STEP_COST = 400, 1_000, 4e10
+#: Least number of steps where nobody says it, that of a language model, the largest, and the multiply-accumulates of a
+#: step that is not too small.
+_LEAST, _LEAST_OF_TOKENS, _MOST, _STEP_COST = 400, 200, 1_000, 4e10
 #: Least and largest number of images in a step.
 _FEW, _MANY = 16, 64
 #: A forward and a backward pass, and the original's.
@@ -108,8 +109,8 @@ def refine_fold(
     if not inputs.are_tokens:
         samples = max(min(samples, memory.limit() // max(kept, 1)), 1)
     memory.require(kept * (_TOKENS_PER_STEP if inputs.are_tokens else samples), "a step of a refinement")
-    total = _COST_OF_TOKENS if inputs.are_tokens else _COST
-    steps = config.refine_steps or int(min(max(total / max(cost * samples, 1.0), _LEAST), _MOST))
+    total, least = (_COST_OF_TOKENS, _LEAST_OF_TOKENS) if inputs.are_tokens else (_COST, _LEAST)
+    steps = config.refine_steps or int(min(max(total / max(cost * samples, 1.0), least), _MOST))
     training = _Training(view, original, inputs, config, samples)
     before = training.judge()
     if note := _why_not(view, inputs, before):

@@ -1,8 +1,8 @@
 """Samples of a refinement, varied anew in every step.
 
 Images are flipped, shifted and mixed (mixup, arXiv 1710.09412), so that few of them show much: the original answers
-whatever they became. Beside inverted ones stand dead leaves, since networks answer on images of another kind, too.
-Inputs that are drawn cost little: new ones take the place of the oldest in every step.
+whatever they became. Inverted images are mixed with others of another kind, since networks answer on real ones. Inputs
+that are drawn cost little: new ones take the place of the oldest in every step.
 """
 
 from collections import deque
@@ -16,14 +16,14 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import EXPOSED, synthetic_inputs
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import NOISE
+from onnxfold.inputs.sample_kinds import LEAVES, NOISE
 from onnxfold.statistics.activations import Batches
 
-#: Share of dead leaves beside inverted images.
-_LEAVES = 0.5
-#: Dead leaves that are at hand, how many are painted together, which have a common mean and deviation, and how many
-#: times as many as new ones a step is shown.
-_AT_HAND, _PAINTED, _TURNS = 256, 32, 4
+#: Share of dead leaves beside inverted images, and how many there are.
+_LEAVES, _PAINTED = 0.25, 256
+#: Drawn images that are at hand, how many are drawn together, with a common mean and deviation, and how many times as
+#: many as new ones a step is shown.
+_AT_HAND, _DRAWN, _TURNS = 256, 32, 4
 #: Between the seeds of batches, each of which has several inputs.
 _APART = 1_000
 #: Images are shifted by up to this part of their height and width.
@@ -40,10 +40,12 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
     """Yield batches without an end: of so many varied images, or of the samples as they are in a random order."""
     random = np.random.default_rng(seed)
     name = _image_input(shown)
-    if name:
+    if shown.facts.is_drawn:
+        kind = NOISE if shown.kind == NOISE else EXPOSED
+        anew = _draw_anew(view, shown, _DRAWN if name else samples, seed + 1, kind)
+        batches = _renew_images(shown, name, samples, anew, random) if name else anew
+    elif name:
         batches = _pick_images(view, shown, name, samples, seed, random)
-    elif shown.facts.is_drawn:
-        batches = _draw_anew(view, shown, samples, seed)
     else:
         batches = _in_turn(split_steps(shown.batches, shown, samples), random)
     yield from (_vary(batch, name, random) for batch in batches)
@@ -86,28 +88,33 @@ def _in_turn(parts: Batches, random: np.random.Generator) -> Iterator[dict[str, 
 def _pick_images(
     view: GraphView, shown: ModelInputs, name: str, samples: int, seed: int, random: np.random.Generator
 ) -> Iterator[dict[str, Array]]:
-    """Yield images that are picked at random: of those at hand, and of dead leaves, which are painted meanwhile."""
+    """Yield images that are picked at random; beside inverted ones stand some of another kind."""
     pool = np.concatenate([batch[name] for batch in shown.batches])
-    share = 0.0 if shown.facts.is_data else 1.0 if shown.facts.is_drawn else _LEAVES
-    drawn = round(samples * share)
-    painted = deque(pool if shown.facts.is_drawn else (), maxlen=_AT_HAND)
-    new = (image for batch in _draw_anew(view, shown, _PAINTED, seed + 1) for image in batch[name])
+    painted = 0 if shown.facts.is_data else round(samples * _LEAVES)
+    others = next(_draw_anew(view, shown, _PAINTED, seed + 1, LEAVES))[name] if painted else pool
     while True:
-        images = [*pool[random.integers(len(pool), size=samples - drawn)]]
-        if drawn:
-            painted.extend(islice(new, max(drawn // _TURNS, 1)))
-            images += [painted[i] for i in random.integers(len(painted), size=drawn)]
-        yield {name: np.stack(images)}
+        images = pool[random.integers(len(pool), size=samples - painted)]
+        yield {name: np.concatenate([images, others[random.integers(len(others), size=painted)]])}
 
 
-def _draw_anew(view: GraphView, like: ModelInputs, samples: int, seed: int) -> Iterator[dict[str, Array]]:
+def _renew_images(
+    shown: ModelInputs, name: str, samples: int, anew: Iterator[dict[str, Array]], random: np.random.Generator
+) -> Iterator[dict[str, Array]]:
+    """Yield images that are picked at random of those at hand, of which the oldest make way for new ones."""
+    at_hand = deque((image for batch in shown.batches for image in batch[name]), maxlen=_AT_HAND)
+    new = (image for batch in anew for image in batch[name])
+    while True:
+        at_hand.extend(islice(new, max(samples // _TURNS, 1)))
+        yield {name: np.stack([at_hand[i] for i in random.integers(len(at_hand), size=samples)])}
+
+
+def _draw_anew(view: GraphView, like: ModelInputs, samples: int, seed: int, kind: str) -> Iterator[dict[str, Array]]:
     """Yield batches of so many drawn samples, of the sizes that others have."""
     first = like.batches[0]
     size = sample_count(first) if like.fixed_batch else samples
     sizes = {name: size if len(x) == sample_count(first) else len(x) for name, x in first.items() if x.ndim}
     sized = view.copy()
     sized.assume({name: (n, *first[name].shape[1:]) for name, n in sizes.items()})
-    kind = NOISE if like.kind == NOISE else EXPOSED
     for i in count():
         yield from synthetic_inputs(sized, samples=size, seed=seed + _APART * i, kind=kind)
 
