@@ -96,7 +96,11 @@ last-stages variance correlation wider regularised`, of the networks above and o
 `benchmarks.training.cifar10` has the recipe of each.
 
 """
-_PUBLISHED = " The network of the published rows has 94.72 %."
+_PUBLISHED = """ The network of the published rows has 94.72 %.
+
+![Points lost over seconds](figures/paper_seconds.svg)
+
+The figure is drawn by `python -m benchmarks.paper_seconds`."""
 
 
 def _cuda_device() -> str:

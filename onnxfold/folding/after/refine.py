@@ -126,7 +126,7 @@ def _why_not(view: GraphView, inputs: ModelInputs, before: float) -> str:
     """Return why nothing is refined; empty where it is.
 
     Dead leaves are not data: answers on them, with the statistics of data, led an EfficientNet-Lite1 from 61 % of the
-    photographs to 38 %, and a ResNet32 nowhere.
+    photographs to 38 %, and a ResNet32 nowhere; with the statistics of the leaves in both networks, to 52 % at most.
     """
     if abs(before) <= _ALIKE:
         return "nothing is refined: held-out answers are the original's already"
