@@ -23,7 +23,17 @@ from onnxfold.inputs.images.synthetic import BATCH_BYTES, EXPOSED, affordable_sa
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
-from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN, SampleKind
+from onnxfold.inputs.sample_kinds import (
+    DATA,
+    DOUBT_OF_IMAGES,
+    DOUBT_OF_TEXT,
+    INVERTED,
+    LEAVES,
+    NOISE,
+    SAMPLE_KINDS,
+    WRITTEN,
+    SampleKind,
+)
 from onnxfold.inputs.token_inputs import TEXT, TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface
@@ -52,6 +62,7 @@ class ModelInputs:
     notes: tuple[str, ...] = ()  # limits that reduced the request
     tokens: TokenFacts = field(default_factory=TokenFacts)
     held_out: Batches = field(default_factory=list)  # batches of a user's samples that no fold is shown
+    is_doubted: bool = False  # whether fits trust large images of a user only in part
 
     def few_samples(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones."""
@@ -65,6 +76,11 @@ class ModelInputs:
     def are_tokens(self) -> bool:
         """Whether they are those of a language model."""
         return self.tokens.answers is not None
+
+    @property
+    def called(self) -> str:
+        """Their kind in words."""
+        return f"{self.kind} in doubt" if self.is_doubted else self.kind
 
     @property
     def continues_text(self) -> bool:
@@ -100,11 +116,8 @@ class ModelInputs:
         Covariances are shrunk where there may be too few samples, or of too doubtful a kind, for those of wide layers.
         Small images are generated in the number that is needed; of tokens there could always be more.
         """
-        doubt = self.facts.doubt
-        if self.facts.doubted_from:
-            images = self.images
-            doubt = doubt if images is not None and max(images.shape[2:]) >= self.facts.doubted_from else NO_DOUBT
-        doubt = DOUBT_OF_TEXT if self.continues_text else doubt
+        doubt = self.facts.doubt if self.pixels >= self.facts.doubted_from else NO_DOUBT
+        doubt = DOUBT_OF_TEXT if self.continues_text else DOUBT_OF_IMAGES if self.is_doubted else doubt
         return FitRules(
             matches=not self.facts.has_data_statistics,
             shrinks=self.facts.is_data or self.facts.are_tokens or doubt != NO_DOUBT,
@@ -122,6 +135,12 @@ class ModelInputs:
         """All samples of the first input with the shape of images; None if no input has it."""
         name = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
         return None if name is None else np.concatenate([batch[name] for batch in self.batches])
+
+    @property
+    def pixels(self) -> int:
+        """Longer side of the images; 0 of other samples."""
+        first = {} if self.are_tokens else self.batches[0]
+        return max((max(v.shape[2:]) for v in first.values() if v.ndim == 4 and v.dtype.kind == "f"), default=0)
 
     def renamed(self, names: Mapping[str, str]) -> "ModelInputs":
         """Return the same inputs under other names, for a model whose interface changed; those without one go."""

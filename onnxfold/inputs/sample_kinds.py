@@ -9,6 +9,8 @@ INVERTED, LEAVES, NOISE, DATA = "deep-inversion", "dead-leaves", "noise", "data"
 WRITTEN, FILLED, PRIOR, UNIFORM = "self-written text", "filled-in text", "tokens by frequency", "random tokens"
 #: Of text, given or written by a model that continues it: what goes together on one text goes together less on others.
 DOUBT_OF_TEXT = Doubt(0.5)
+#: Of large images of a user, where trial folds are better for it: one image shows the same at many positions.
+DOUBT_OF_IMAGES = Doubt(0.5)
 
 
 @dataclass(frozen=True)

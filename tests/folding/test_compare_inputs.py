@@ -12,12 +12,14 @@ import pytest
 from onnxfold import api
 from onnxfold.config import FoldConfig
 from onnxfold.files import Cache
+from onnxfold.folding.inputs import compare_inputs as comparison
 from onnxfold.folding.inputs.choose_inputs import prepare_inputs
 from onnxfold.folding.inputs.compare_inputs import compare_inputs
 from onnxfold.folding.open_model import open_model
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import INVERTED, LEAVES, SAMPLE_KINDS
+from onnxfold.inputs.sample_kinds import DOUBT_OF_IMAGES, INVERTED, LEAVES, SAMPLE_KINDS
 from onnxfold.progress import silent
+from onnxfold.statistics.moments import NO_DOUBT
 
 MODEL = Path(api.__file__).parent / "data" / "lenet5.onnx"
 STAGE = "compare inputs"
@@ -90,3 +92,31 @@ def test_only_a_default_of_large_images_is_compared(
     monkeypatch.setitem(SAMPLE_KINDS, LEAVES, replace(SAMPLE_KINDS[LEAVES], doubted_from=32))
     prepare_inputs(MODEL, config, lambda stage, *_: stages.append(stage))
     assert (STAGE in stages) == compares
+
+
+def test_large_images_of_a_user_are_trusted_as_far_as_a_trial_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves = prepare_inputs(MODEL, FoldConfig(inputs=LEAVES, samples=128, cache=None)).inputs
+    assert leaves is not None
+    given = {name: np.concatenate([b[name] for b in leaves.batches]) for name in leaves.batches[0]}
+    config, stages = FoldConfig(calibration=given, cache=None), list[str]()
+
+    def chosen(config: FoldConfig) -> ModelInputs:
+        inputs = prepare_inputs(MODEL, config, lambda stage, *_: stages.append(stage)).inputs
+        assert inputs is not None
+        return inputs
+
+    assert not chosen(config).is_doubted
+    assert STAGE not in stages  # 32 pixels a side
+    monkeypatch.setitem(SAMPLE_KINDS, LEAVES, replace(SAMPLE_KINDS[LEAVES], doubted_from=28))
+    trusted = chosen(config)
+    assert stages.count(STAGE) == 2
+    assert "loss of a fold at 30%: on data" in trusted.reason
+    assert "on data in doubt" in trusted.reason
+    for losses, is_doubted in (([0.2, 0.1], True), ([0.1, 0.2], False)):
+        monkeypatch.setattr(comparison, "_losses", lambda *_, losses=losses: losses)
+        inputs = chosen(config)
+        assert inputs.is_doubted is is_doubted
+        assert inputs.fit_rules.doubt == (DOUBT_OF_IMAGES if is_doubted else NO_DOUBT)
+    stages.clear()
+    chosen(replace(config, method="prune-l2"))
+    assert STAGE not in stages  # magnitudes of weights trust no image

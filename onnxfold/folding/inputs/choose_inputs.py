@@ -10,7 +10,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.folders import takes_folders
-from onnxfold.folding.inputs.compare_inputs import compare_inputs, may_go_astray
+from onnxfold.folding.inputs.compare_inputs import compare_inputs, may_go_astray, may_mislead
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
@@ -111,6 +111,8 @@ def choose_inputs(
         if kind == "auto" and may_go_astray(inputs) and not (inputs.cut or request.steps):
             leaves = model_inputs(view, LEAVES, sources, request, cache=cache, progress=progress)
             inputs = compare_inputs(opened, [inputs, leaves], config.seed, cache, progress)
+        elif may_mislead(inputs) and method.partitioner.needs_moments:
+            inputs = compare_inputs(opened, [inputs, replace(inputs, is_doubted=True)], config.seed, cache, progress)
     except (VerificationError, MemoryError) as error:
         if config.calibration is not None or config.quantizes:
             raise

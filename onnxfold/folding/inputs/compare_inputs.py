@@ -1,8 +1,9 @@
-"""The choice between inverted images and dead leaves, by trial folds.
+"""The choice between two ways to be shown large images, by trial folds.
 
 Inverted images show what a network was trained on, dead leaves what all images have in common. But an inversion of
-large images can go astray, and nothing in its loss tells. So the network is folded on three quarters of each kind, and
-what its answers lose is measured on the other quarters of both. The kind whose fold loses less is taken.
+large images can go astray, and nothing in its loss tells. A few images of a user say much of the layers of one network,
+and of another's too little to be trusted. So the network is folded on three quarters of either, and what its answers
+lose is measured on the other quarters of both. That whose fold loses less is taken.
 """
 
 from collections.abc import Sequence
@@ -36,8 +37,12 @@ _CACHED = "comparisons"
 
 def may_go_astray(inputs: ModelInputs) -> bool:
     """Whether inputs are inverted images that are large enough for an inversion to go astray."""
-    sizes = [max(v.shape[2:]) for v in inputs.batches[0].values() if v.ndim == 4]
-    return inputs.facts.is_inverted and max(sizes, default=0) >= SAMPLE_KINDS[LEAVES].doubted_from
+    return inputs.facts.is_inverted and inputs.pixels >= SAMPLE_KINDS[LEAVES].doubted_from
+
+
+def may_mislead(inputs: ModelInputs) -> bool:
+    """Whether inputs are images of a user that are so large that a few of them may be trusted too far."""
+    return inputs.facts.is_data and inputs.pixels >= SAMPLE_KINDS[LEAVES].doubted_from
 
 
 def compare_inputs(
@@ -51,9 +56,9 @@ def compare_inputs(
         try:
             losses = _losses(opened, kinds, seed, progress)
         except OnnxFoldError as error:
-            return replace(kinds[0], reason=f"{kinds[0].reason}; not compared with {kinds[-1].kind}: {error}")
+            return replace(kinds[0], reason=f"{kinds[0].reason}; not compared with {kinds[-1].called}: {error}")
         cache.put(_CACHED, key, np.array(losses).tobytes())
-    lost = ", ".join(f"on {inputs.kind} {loss:.2g}" for inputs, loss in zip(kinds, losses, strict=True))
+    lost = ", ".join(f"on {inputs.called} {loss:.2g}" for inputs, loss in zip(kinds, losses, strict=True))
     best = kinds[int(np.argmin(losses))]
     return replace(best, reason=f"{best.reason}; loss of a fold at {_REMOVED:.0%}: {lost}")
 
