@@ -44,7 +44,7 @@ at defaults, and of the same folds with `--refine`: no data, no labels, the fold
 of the method looked at the network; the others judge it. Seconds are those of the refinement on the machine that ran
 it, which had other work at times. Tests of ImageNet are 250 images: a standard error of 2.6 points. Rows are of one
 seed; that of MobileNetV1 was between 61.6 % and 66.0 % in runs whose inputs differed by rounding only. Points lost over
-seconds, beside published systems without data, are a figure of [paper.md](paper.md#resnet18-for-cifar-10-at-full-width).
+seconds beside published systems are a figure of [paper.md](paper.md#resnet18-for-cifar-10-at-full-width).
 
 """
 _COLUMNS = ["network", "choices", "removed", "dense", "closed form", "refined", "held-out loss", "steps", "s"]
