@@ -6,7 +6,9 @@ The rows are those of ``benchmarks/paper.json``, of the network at full width; t
 """
 
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,11 @@ from matplotlib import pyplot as plt
 from benchmarks.paper import OURS, PUBLISHED, RESNET, SPARSITIES
 
 _FOLDER = Path(__file__).parent
-#: Seconds of published systems, the least and the most; of DAFL they are not known.
-_SECONDS = {
-    "model folding (arXiv 2502.10216)": (55, 55),
-    "DFAD": (2 * 3600, 2 * 3600),
-    "ABM": (13 * 3600, 17 * 3600),
-    "SpaceshipNet": (27 * 3600, 43 * 3600),
-}
+#: The time of a published system, and its machine; where no number is known, the system is not shown.
+_TIME, _UNITS = re.compile(r"(\d+)(?: to (\d+))? ([sh]), (.+)"), {"s": 1, "h": 3600}
 _SHOWN = {0.5: "50 % removed", 0.7: "70 % removed"}
+#: A label, the least and the most seconds, and the points that are lost.
+_Point = tuple[str, list[int], float]
 _SIZE, _MARKS = (9.5, 3.8), "osv^D<>P"
 
 
@@ -40,14 +39,9 @@ def draw(kept: dict[str, Any], file: Path) -> None:
     with matplotlib.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
         figure, panels = plt.subplots(1, len(_SHOWN), figsize=_SIZE, sharey=True)
         for axes, (sparsity, title) in zip(panels, _SHOWN.items(), strict=True):
-            systems = {name: (span, _lost(name, sparsity)) for name, span in _SECONDS.items()}
-            for name in OURS:
-                row = kept["rows"].get(f"{name}:{sparsity:g}")
-                if row is not None and "allocation" not in OURS[name]:
-                    systems[f"{name.replace('`', '')}, 2 cores"] = ((row["seconds"],) * 2, dense - row["top1"])
-            for (name, ((low, high), lost)), mark in zip(systems.items(), _MARKS, strict=False):
-                label = name if name not in _SECONDS else f"{name}, A100"
-                axes.plot([max(low, 1), max(high, 1)], [lost, lost], f"{mark}-", label=label)
+            points = [*_published(sparsity), *_measured(kept["rows"], sparsity, dense)]
+            for (label, span, lost), mark in zip(points, _MARKS, strict=False):
+                axes.plot(span, [lost, lost], f"{mark}-", label=label)
             axes.set(xscale="log", xlabel="seconds of a whole fold", title=title)
             axes.grid(alpha=0.3, which="both")
         panels[0].set(ylabel="points lost, of 100")
@@ -57,10 +51,21 @@ def draw(kept: dict[str, Any], file: Path) -> None:
         plt.close(figure)
 
 
-def _lost(name: str, sparsity: float) -> float:
-    """Return the points that a published system loses."""
-    points, whole, _ = PUBLISHED[name]
-    return whole - points[SPARSITIES.index(sparsity)]
+def _published(sparsity: float) -> Iterator[_Point]:
+    """Yield the published systems."""
+    for name, (points, whole, time) in PUBLISHED.items():
+        if found := _TIME.fullmatch(time):
+            low, high, unit, machine = found.groups()
+            span = [int(number) * _UNITS[unit] for number in (low, high or low)]
+            yield f"{name}, {machine}", span, whole - points[SPARSITIES.index(sparsity)]
+
+
+def _measured(rows: dict[str, Any], sparsity: float, dense: float) -> Iterator[_Point]:
+    """Yield our systems that spend all accuracy on weights."""
+    for name, options in OURS.items():
+        row = rows.get(f"{name}:{sparsity:g}")
+        if row is not None and "allocation" not in options:
+            yield f"{name.replace('`', '')}, {row['machine']}", [max(row["seconds"], 1)] * 2, dense - row["top1"]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
-from onnxfold.inputs.images.synthetic import BATCH_BYTES, EXPOSED, affordable_samples, sample_cost, synthetic_inputs
+from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
@@ -27,6 +27,7 @@ from onnxfold.inputs.sample_kinds import (
     DATA,
     DOUBT_OF_IMAGES,
     DOUBT_OF_TEXT,
+    EXPOSED,
     INVERTED,
     LEAVES,
     NOISE,
@@ -270,9 +271,10 @@ class _Generation:
                 why = str(error)
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
-        shown, drawn = (NOISE, NOISE) if self.kind == NOISE else (LEAVES, EXPOSED)
+        shown = NOISE if self.kind == NOISE else LEAVES
         count, seed = self.samples[0], self.requested.seed
-        batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=drawn, exactly=True)
+        kind = SAMPLE_KINDS[shown].drawn_as
+        batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=kind, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
 
     def _invert(self) -> ModelInputs:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.images.synthetic import EXPOSED, dead_leaves, synthetic_inputs
-from onnxfold.inputs.sample_kinds import LEAVES
+from onnxfold.inputs.images.synthetic import dead_leaves, synthetic_inputs
+from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES
 from testing.inputs import model_inputs
 from testing.models import chain_conv
 

@@ -14,9 +14,9 @@ import numpy as np
 from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import EXPOSED, synthetic_inputs
+from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import LEAVES, NOISE
+from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.statistics.activations import Batches
 
 #: Share of dead leaves beside inverted images, and how many there are.
@@ -41,14 +41,13 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
     random = np.random.default_rng(seed)
     name = _image_input(shown)
     if shown.facts.is_drawn:
-        kind = NOISE if shown.kind == NOISE else EXPOSED
-        anew = _draw_anew(view, shown, _DRAWN if name else samples, seed + 1, kind)
+        anew = _draw_anew(view, shown, _DRAWN if name else samples, seed + 1, shown.facts.drawn_as)
         batches = _renew_images(shown, name, samples, anew, random) if name else anew
     elif name:
         batches = _pick_images(view, shown, name, samples, seed, random)
     else:
         batches = _in_turn(split_steps(shown.batches, shown, samples), random)
-    yield from (_vary(batch, name, random) for batch in batches)
+    yield from (_vary(batch, name, random) for batch in batches) if name else batches
 
 
 def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: int, steps: int) -> Batches:
@@ -121,8 +120,6 @@ def _draw_anew(view: GraphView, like: ModelInputs, samples: int, seed: int, kind
 
 def _vary(batch: dict[str, Array], name: str, random: np.random.Generator) -> dict[str, Array]:
     """Return a batch with images that are flipped, shifted and mixed."""
-    if not name:
-        return batch
     images = batch[name]
     flipped = random.random(len(images)) < 0.5
     images[flipped] = images[flipped, :, :, ::-1]

@@ -22,7 +22,7 @@ from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.input_scale import InputScale, input_scale
-from onnxfold.inputs.sample_kinds import LEAVES, NOISE, UNIFORM
+from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface, token_interface, whole_feeds
 from onnxfold.machine import memory
@@ -49,7 +49,6 @@ _TEXTURE, _FINE = 0.1, 2.0
 _GRAINS, _FREQUENCIES, _TINT = 8, (1 / 32, 1 / 4), 0.3
 #: What a fit is shown has an exposure of its own, by image: deviations of the logarithm of its contrast, of brightness,
 #: and of a channel's. Ranges of integers would become too wide by it.
-EXPOSED = "exposed"
 _CONTRAST, _BRIGHTNESS, _CAST = 0.5, 0.5, 0.2
 _TINY = 1e-6
 #: So many pixels are painted at a time: they stay in the cache.
