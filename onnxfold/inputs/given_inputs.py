@@ -277,7 +277,7 @@ def _as_input_type(info: InputInfo, values: Array) -> Array:
 _BATCH = 64
 #: A user's samples that no fold is shown: one of so many, at most so many, where there are so many at least. Those that
 #: a fold was fitted on agree too well where they are few for the widths of its layers.
-_ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
+_ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 256, 64
 
 
 def split_samples(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array], Batches]:
