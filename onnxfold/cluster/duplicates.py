@@ -61,16 +61,13 @@ def _cut_evenly(classes: Labels) -> Labels:
 
 def is_lossless(group: FoldGroup, width: int, classes: Labels) -> bool:
     """Whether a fold of a group to a width needs to merge nothing but exact duplicates, and changes nothing."""
-    least = lossless_width(classes, group.blocks)
+    least = lossless_width(group, classes)
     return width >= least and (not group.rules.averaged or width in (least, group.size))
 
 
-def lossless_width(classes: Labels, blocks: Labels | None = None) -> int:
+def lossless_width(group: FoldGroup, classes: Labels) -> int:
     """Return the least width at which every cluster holds equal channels only; blocks stay equally wide."""
-    if blocks is None:
-        return len(np.unique(classes))
-    numbers = np.unique(blocks)
-    return len(numbers) * max(len(np.unique(classes[blocks == b])) for b in numbers)
+    return group.block_count * max(len(np.unique(classes[units])) for units in group.units_by_block)
 
 
 def _project(

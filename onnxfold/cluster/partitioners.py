@@ -151,23 +151,17 @@ class Partitioner:
         Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[weight_matching.Partners]] | None
     ) = None
 
-    @property
-    def rotates_streams(self) -> bool:
-        """Whether residual streams are rotated."""
-        return self.rotates == "streams"
-
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""
     group, partners = task.group, task.sources.partners
     labels = np.arange(group.size)
-    if partners is None:
-        return _strongest(task, labels, k)
-    for units in group.units_by_block:
-        known = units[partners.unit[units] >= 0]
-        ranked = known[np.argsort(-partners.likeness[known], kind="stable")]
-        merged = ranked[: max(len(units) - k // group.block_count, 0)]
-        labels[merged] = partners.unit[merged]
+    if partners is not None:
+        for units in group.units_by_block:
+            known = units[partners.unit[units] >= 0]
+            ranked = known[np.argsort(-partners.likeness[known], kind="stable")]
+            merged = ranked[: max(len(units) - k // group.block_count, 0)]
+            labels[merged] = partners.unit[merged]
     return _strongest(task, labels, k)
 
 
