@@ -1,6 +1,6 @@
 """Measured values of a folded model, apart from latency, which is measured where nothing else runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Any
 
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
-from onnxfold.errors import UnsupportedModelError
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.folders import model_file
 from onnxfold.folding.fold_result import FoldResult
@@ -23,13 +22,6 @@ from onnxfold.report import FidelityReport
 
 #: Most images that are read from a folder of data.
 _IMAGES = 512
-
-
-def _count(count: Callable[[GraphView], int | None], view: GraphView) -> int | None:
-    try:
-        return count(view)
-    except UnsupportedModelError:  # a size is not known
-        return None
 
 
 def closeness(report: FidelityReport | None) -> dict[str, Any]:
@@ -94,8 +86,8 @@ def all_measures(result: FoldResult, original: Path, data: Path | None, options:
         "weights_before": report.before.parameters, "weights": report.after.parameters,
         "macs_before": report.before.macs, "macs": report.after.macs,
         "size_bytes_before": report.before.size_bytes, "size_bytes": report.after.size_bytes,
-        "ram_before": _count(count_ram, before), "ram": _count(count_ram, result.view),
-        "flash_before": _count(count_flash, before), "flash": _count(count_flash, result.view),
+        "ram_before": count_ram(before), "ram": count_ram(result.view),
+        "flash_before": count_flash(before), "flash": count_flash(result.view),
         "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
         "verdict": None if report.verdict is None else str(report.verdict),
         "warning": report.warning or None, "seconds": report.seconds,

@@ -103,7 +103,7 @@ def _header(rows: Sequence[Row], done: Sequence[Row]) -> Element:
     return element(
         "header",
         element("h1", f"Sweep: {what}"),
-        element("p", f"{failed} more failed, see below." if failed else "", class_="muted") if failed else None,
+        element("p", f"{failed} more failed, see below.", class_="muted") if failed else None,
     )
 
 

@@ -132,24 +132,19 @@ def _read(path: Path, key: str | None = None) -> list[Row]:
     try:
         with open_regular(path) as file:
             rows = [Row.from_dict(values) for values in _plain(file.read())]
+        twice = [name for name, count in Counter(row.key for row in rows).items() if count > 1]
+        if twice:
+            raise ValueError(f"it has several rows of the job {twice[0]}")
+        if key is not None and [row.key for row in rows] != [key]:
+            raise ValueError("it has not the one row that its name says")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}; remove it, and start again") from None
-    except (ArrowException, MemoryError) as error:
-        raise _not_ours(path, type(error).__name__) from None
-    except ValueError as error:
-        raise _not_ours(path, str(error)) from None
-    twice = [name for name, count in Counter(row.key for row in rows).items() if count > 1]
-    if twice:
-        raise _not_ours(path, f"it has several rows of the job {twice[0]}")
-    if key is not None and [row.key for row in rows] != [key]:
-        raise _not_ours(path, "it has not the one row that its name says")
+    except (ArrowException, MemoryError, ValueError) as error:
+        why = type(error).__name__ if isinstance(error, ArrowException | MemoryError) else str(error)
+        raise ModelLoadError(f"'{path}' is no result of a sweep ({why}): remove it, and start again") from None
     return rows
-
-
-def _not_ours(path: Path, why: str) -> ModelLoadError:
-    return ModelLoadError(f"'{path}' is no result of a sweep ({why}): remove it, and start again")
 
 
 def _plain(content: bytes) -> list[dict[str, Any]]:

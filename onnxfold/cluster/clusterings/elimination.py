@@ -82,13 +82,9 @@ def eliminate(
 
 def _equal_pairs(classes: Labels, units: Labels) -> list[tuple[int, int]]:
     """Return the pairs (unit, first unit of its class) of exact duplicates within a block."""
-    first: dict[int, int] = {}
-    pairs = []
-    for unit in units.tolist():
-        into = first.setdefault(int(classes[unit]), unit)
-        if into != unit:
-            pairs.append((unit, into))
-    return pairs[::-1]
+    _, first, place = np.unique(classes[units], return_index=True, return_inverse=True)
+    pairs = zip(units.tolist(), units[first[place]].tolist(), strict=True)
+    return [(unit, into) for unit, into in pairs if unit != into][::-1]
 
 
 class _State:
