@@ -69,18 +69,11 @@ class WidthRequest:
             )
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
             return notes
-        if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
-            subject = "given widths, those of all groups," if not free else "given widths"
-            return [
-                *notes,
-                f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {subject} alone remove as much",
-            ]
         whole = "whole numbers" if round_to == 1 else f"whole numbers, multiples of {round_to} where possible"
-        return [
-            *notes,
-            f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {len(widths)} widths are {whole}, and "
-            "the search found none that come closer and lose no more",
-        ]
+        why = f"{len(widths)} widths are {whole}, and the search found none that come closer and lose no more"
+        if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
+            why = f"given widths{'' if free else ', those of all groups,'} alone remove as much"
+        return [*notes, f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {why}"]
 
     def _notes_on_relaxed(self, widths: Sequence[int]) -> list[str]:
         steps = Counter(self.space.relaxed_steps(widths))
