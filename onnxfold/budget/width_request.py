@@ -16,7 +16,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
 from onnxfold.config import LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count, parse_latency
-from onnxfold.config.values import DEFAULT_OBJECTIVE
+from onnxfold.config.values import DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO
 from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -127,10 +127,11 @@ def width_request(
     """Return the conditions of a configuration on the widths of some graphs."""
     groups = [group for _, members in graphs for group in members]
     preferred: list[tuple[int, ...]] = []
-    if config.prefers_steps:
+    round_to = config.round_to if isinstance(config.round_to, int) else 1
+    if config.round_to == DEFAULT_ROUND_TO and config.is_for_speed:
         block = LatencyTable.from_dict(config.latency_table).block if config.needs_latency else 1
         preferred = [steps for view, members in graphs for steps in preferred_steps(view, members, block)]
-    space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred, whole)
+    space = WidthSpace.of(groups, config.ratios, config.keep, round_to, preferred, whole)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
     limits, latency = requested_limits(config), _latency_budget(config, graphs)

@@ -315,16 +315,6 @@ class FoldConfig:
         return self.is_for_speed and not self.needs_latency and not self.keeps_widths
 
     @property
-    def prefers_steps(self) -> bool:
-        """Whether widths are those that a runtime computes fast."""
-        return self.round_to == values.DEFAULT_ROUND_TO and self.is_for_speed
-
-    @property
-    def least_step(self) -> int:
-        """Step that widths are multiples of, apart from the steps that a runtime prefers."""
-        return 1 if isinstance(self.round_to, str) else self.round_to
-
-    @property
     def effective_objective(self) -> str:
         """The objective; by default, the limit alone where memory or latency is limited."""
         limited = not self.is_for_speed or self.max_latency is not None
