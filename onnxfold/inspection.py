@@ -48,10 +48,9 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
     held: list[int] = []
     for view, groups in graphs:
         covered: dict[tuple[str, Role], float] = {}
-        spare: dict[str, None] = {}
+        spare = {name for group in groups for name in group.seam.spare}
         for group in groups:
             held.append(0)
-            spare |= dict.fromkeys(group.seam.spare)
             for member in group.members:
                 if member.role not in (Role.PRODUCER, Role.CONSUMER):
                     continue

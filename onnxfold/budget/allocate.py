@@ -99,13 +99,11 @@ def require_reachable(space: WidthSpace, cost: Cost, before: int, sparsity: floa
 
 
 def uniform_within(space: WidthSpace, budgets: Budgets) -> list[int]:
-    """Return the widths of the smallest common channel ratio that holds all budgets."""
+    """Return the widths of the smallest common channel ratio that holds all budgets, as the narrowest widths do."""
 
     def fits(ratio: float) -> bool:
         return not budgets.exceeded_budgets(space.uniform(ratio))
 
-    if not fits(1.0):
-        raise budgets.unreachable(space.narrowest)
     return space.uniform(0.0 if fits(0.0) else _bisect(fits)[1])
 
 

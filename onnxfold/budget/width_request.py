@@ -155,14 +155,16 @@ def width_request(
         limits = tightest(limits, {"params": max(round(size.parameters * (1.0 - sparsity)), cost(space.narrowest))})
     budgets = Budgets.of(graphs, limits)
     goal = replace(goal, budgets=budgets if latency is None else Budgets((*budgets.budgets, latency)))
-    if config.allocation == "uniform":
-        return replace(goal, widths=uniform_within(space, goal.budgets))
     if goal.budgets.exceeded_budgets(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
-    if size.macs_per == "token" and config.objective == DEFAULT_OBJECTIVE:
+    if config.allocation == "uniform":
+        return replace(goal, widths=uniform_within(space, goal.budgets))
+    # By default, a limit of memory or latency alone counts, and weights alone do where work is counted by token.
+    is_limited = not config.is_for_speed or config.max_latency is not None
+    if config.objective == DEFAULT_OBJECTIVE and (is_limited or size.macs_per == "token"):
         return goal
     try:
-        tradeoff = Tradeoff.of(find_objective(config.effective_objective), graphs, groups, config.latency_table)
+        tradeoff = Tradeoff.of(find_objective(config.objective), graphs, groups, config.latency_table)
     except UnsupportedModelError as error:
         if config.objective != DEFAULT_OBJECTIVE:
             raise
