@@ -160,6 +160,5 @@ def renumber(labels: Labels) -> tuple[Labels, Labels]:
     """Return labels numbered by first member, and each cluster's first member."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    rank = np.argsort(order)
     return rank[inverse.reshape(-1)].astype(np.int64), first[order].astype(np.int64)
