@@ -44,8 +44,9 @@ def closeness(report: FidelityReport | None) -> dict[str, Any]:
 @lru_cache(maxsize=2)
 def _reference(original: Path, data: Path, scale: PixelScale | None) -> tuple[GraphView, UserSamples, list[Array]]:
     """Run the original once, for all folds of it that this process measures; return it, the samples and its answers."""
-    view = load(original)
-    session, interface = Session(original, counted=view), token_interface(view)
+    model = model_file(original)
+    view = load(model)
+    session, interface = Session(model, counted=view), token_interface(view)
     samples = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
     if samples.labels is not None:
         samples = UserSamples(samples.arrays, checked_labels(samples.labels, sample_count(samples.arrays)))
@@ -54,10 +55,8 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> tuple[Gr
 
 def data_columns(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return agreement, and with labels accuracy, on given samples, as columns."""
-    path = model_file(original)
-    assert isinstance(path, str | Path)
     scale = pixel_scale(options.get("mean"), options.get("std"), options.get("channels", RGB))
-    view, samples, answers = _reference(Path(path), data, scale)
+    view, samples, answers = _reference(original, data, scale)
     session = Session(result.view)
     outputs, count = session.run_in_batches(samples.arrays), sample_count(samples.arrays)
     columns = closeness(fidelity(session.output_names, answers, outputs, inputs="data", view=view, samples=count))
