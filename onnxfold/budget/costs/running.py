@@ -184,8 +184,7 @@ class LatencyCost(SumCost):
     """Nanoseconds of one run as a function of the groups' widths."""
 
     def __init__(self, graphs: Graphs, table: LatencyTable) -> None:
-        products = list(_timed_products(graphs, table))
-        super().__init__(products, group_count(graphs), divisor=_PARTS_PER_NS)
+        super().__init__(_timed_products(graphs, table), group_count(graphs), divisor=_PARTS_PER_NS)
 
 
 @dataclass(frozen=True, eq=False)
