@@ -5,7 +5,6 @@ from functools import partial
 from typing import Unpack
 
 from onnxfold.budget.devices import MemoryNeed
-from onnxfold.channels import FoldGroup
 from onnxfold.config import INT8, OPTIONS, FoldConfig
 from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
@@ -25,7 +24,7 @@ from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import load_arrays
-from onnxfold.inspection import ABOUT_CHANNELS, Inspection, InspectOptions, fold_groups, inspect_model, measure
+from onnxfold.inspection import Inspection, inspect, inspect_model, measure
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
@@ -136,37 +135,3 @@ def _need_of(dtype: str, view: GraphView) -> MemoryNeed:
     from onnxfold.export.firmware.need import need_of  # the exporters take a second to import
 
     return need_of(view, dtype if dtype == INT8 else "float32")
-
-
-@takes_options(ABOUT_CHANNELS)
-def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGroup]:
-    """Return the fold groups of a model.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model, or the folder of a language model; it is not changed.
-    **options
-        Those of :class:`onnxfold.FoldConfig` that decide which channels may be folded, by name.
-
-    Returns
-    -------
-    list of FoldGroup
-        In the order of their first producer: channels that may be merged with each other, with ``.name`` (the first
-        producing node), ``.size`` (channels) and ``.members`` (weight axes).
-
-    Raises
-    ------
-    ConfigError
-        If an option makes no sense, or does not fit the model.
-    ModelLoadError, UnsupportedModelError
-        If the model cannot be read, or is not supported.
-
-    Examples
-    --------
-    >>> from importlib.resources import files
-    >>> import onnxfold
-    >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
-    [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
-    """
-    return fold_groups(model, options)

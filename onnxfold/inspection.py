@@ -48,10 +48,9 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
     held: list[int] = []
     for view, groups in graphs:
         covered: dict[tuple[str, Role], float] = {}
-        spare: dict[str, None] = {}
+        spare = {name for group in groups for name in group.seam.spare}
         for group in groups:
             held.append(0)
-            spare |= dict.fromkeys(group.seam.spare)
             for member in group.members:
                 if member.role not in (Role.PRODUCER, Role.CONSUMER):
                     continue
@@ -181,10 +180,39 @@ def inspect_model(
     return Inspection(open_model.all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
 
 
+@takes_options(ABOUT_CHANNELS)
 @takes_folders
 @blames_broken_files
-def fold_groups(model: ModelLike, options: InspectOptions) -> list[FoldGroup]:
-    """Return the fold groups that :func:`inspect_model` returns, and nothing else."""
+def inspect(model: ModelLike, **options: Unpack[InspectOptions]) -> list[FoldGroup]:
+    """Return the fold groups of a model.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model, or the folder of a language model; it is not changed.
+    **options
+        Those of :class:`onnxfold.FoldConfig` that decide which channels may be folded, by name.
+
+    Returns
+    -------
+    list of FoldGroup
+        In the order of their first producer: channels that may be merged with each other, with ``.name`` (the first
+        producing node), ``.size`` (channels) and ``.members`` (weight axes).
+
+    Raises
+    ------
+    ConfigError
+        If an option makes no sense, or does not fit the model.
+    ModelLoadError, UnsupportedModelError
+        If the model cannot be read, or is not supported.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import onnxfold
+    >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
+    [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
+    """
     form, view = _form(options), load(model, options["input_shapes"])
     form = _with_plain_weights(form, view, model)
     ShareEqualWeights()(view)

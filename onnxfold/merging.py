@@ -98,9 +98,10 @@ def merge(
     names = checks.texts("labels", labels)
     if until is not None:
         checks.text("until", until)
-    if width is not None and any(requested.get(goal) is not None for goal in _GOALS):
+    has_goal = any(requested.get(goal) is not None for goal in _GOALS)
+    if has_goal and width is not None:
         raise ConfigError("width says how far to merge: give it without sparsity, limits and device")
-    if width is not None or all(requested.get(goal) is None for goal in _GOALS):
+    if not has_goal:
         width = checks.bounded_number("width", 1.0 if width is None else width, most=len(listed), zero=False)
         requested["channel_ratio"] = 1.0 - width / len(listed)
     config = FoldConfig(**requested)

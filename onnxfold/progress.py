@@ -62,6 +62,11 @@ def silent(text: str, done: int = 0, total: int = 0) -> None:
     _LOGGER.info("%s%s", text, f" ({done + 1} of {total})" if total else "")
 
 
+def under(title: str, progress: Progress) -> Progress:
+    """Return a progress whose texts begin with a title: of several folds which one, of a stage its name."""
+    return lambda text, done, total: progress(f"{title}{text}", done, total)
+
+
 def part_of(progress: Progress, part: int, parts: int) -> Progress:
     """Return a progress that counts the steps of one of several walks, numbered from 0, as steps of all of them."""
     return lambda text, done, total: progress(text, part * total + done, parts * total)

@@ -6,7 +6,7 @@ A choice of widths is a list of numbers. Where groups are tied, there are fewer 
 group per number, whose error is the sum of theirs, and whose width costs what theirs do together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -76,13 +76,7 @@ def solve_uniform(space: WidthSpace, cost: Cost, before: int, sparsity: float) -
     """
     require_reachable(space, cost, before, sparsity)
     target = before * (1.0 - sparsity)
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if cost(space.uniform(middle)) > target:
-            low = middle
-        else:
-            high = middle
+    low, high = _bisect(lambda ratio: cost(space.uniform(ratio)) <= target)
     widths = _closest_between(space.uniform(low), space.uniform(high), cost, target)
     return _closest_neighbour(space, widths, cost, target)
 
@@ -105,37 +99,35 @@ def require_reachable(space: WidthSpace, cost: Cost, before: int, sparsity: floa
 
 
 def uniform_within(space: WidthSpace, budgets: Budgets) -> list[int]:
-    """Return the widths of the smallest common channel ratio that holds all budgets."""
+    """Return the widths of the smallest common channel ratio that holds all budgets, as the narrowest widths do."""
 
     def fits(ratio: float) -> bool:
         return not budgets.exceeded_budgets(space.uniform(ratio))
 
+    return space.uniform(0.0 if fits(0.0) else _bisect(fits)[1])
+
+
+def _bisect(fits: Callable[[float], bool]) -> tuple[float, float]:
+    """Return the channel ratios, next to each other, of which the second is the smallest that fits."""
     low, high = 0.0, 1.0
-    if not fits(high):
-        raise budgets.unreachable(space.narrowest)
-    if fits(low):
-        return space.uniform(low)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return space.uniform(high)
+    return low, high
 
 
 def _closest_between(wide: list[int], narrow: list[int], cost: Cost, target: float) -> list[int]:
     """Take groups from `wide` to `narrow`, widest first, and stop where the cost is closest to the target."""
     moves = single_moves(cost, wide)
     order = sorted((i for i in range(len(wide)) if wide[i] != narrow[i]), key=lambda i: -wide[i])
-    best_count, best_distance = len(order), abs(cost(narrow) - target)
-    for count in range(len(order) + 1):
-        if count:
-            moves.take(order[count - 1], narrow[order[count - 1]])
-        distance = abs(moves.total - target)
-        if distance < best_distance:
-            best_count, best_distance = count, distance
-    chosen = list(wide)
-    for i in order[:best_count]:
-        chosen[i] = narrow[i]
-    return chosen
+    distances = [abs(moves.total - target)]
+    for i in order:
+        moves.take(i, narrow[i])
+        distances.append(abs(moves.total - target))
+    # Of counts that come equally close, all of them, or the smallest.
+    count = len(order) if distances[-1] == min(distances) else distances.index(min(distances))
+    passed = set(order[:count])
+    return [narrow[i] if i in passed else width for i, width in enumerate(wide)]
 
 
 def _closest_neighbour(space: WidthSpace, widths: list[int], cost: Cost, target: float) -> list[int]:

@@ -43,10 +43,8 @@ def allocate_globally(
 
 
 def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> Integers:
-    if tradeoff is None:
-        return _Search(space, errors, budgets).widths
     search = _Search(space, errors, budgets, tradeoff)
-    if tradeoff.objective.added_error == np.inf:
+    if tradeoff is None or tradeoff.objective.added_error == np.inf:
         return search.widths
     plain = _Search(space, errors, budgets)
     bound = plain.total_error + tradeoff.objective.added_error

@@ -154,12 +154,12 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         table = profile.latency_table and str(path.parent / profile.latency_table)
         return replace(profile, latency_table=table)
     profiles = [_profile(n, (_folder() / f"{n}.toml").read_bytes(), f"'{n}'") for n in known_devices()]
+    by_name = {name: profile for profile in profiles for name in (profile.name, *profile.aliases)}
     wanted = str(name_or_path).lower()
-    for profile in profiles:
-        if wanted in (profile.name, *profile.aliases):
-            return profile
-    known = ", ".join(name for profile in profiles for name in (profile.name, *profile.aliases))
-    raise ConfigError(f"device '{name_or_path}' is not one of: {known}; or give the path of a .toml profile")
+    if wanted not in by_name:
+        known = ", ".join(by_name)
+        raise ConfigError(f"device '{name_or_path}' is not one of: {known}; or give the path of a .toml profile")
+    return by_name[wanted]
 
 
 def device_budgets(profile: DeviceProfile) -> dict[str, int]:

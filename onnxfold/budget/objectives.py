@@ -85,12 +85,9 @@ class Budgets:
         )
 
 
-def tightest(*limits: Mapping[str, int]) -> dict[str, int]:
-    """Return the smallest limit per name, of the user's own limits and a device's."""
-    merged: dict[str, int] = {}
-    for name, limit in (pair for mapping in limits for pair in mapping.items()):
-        merged[name] = min(limit, merged.get(name, limit))
-    return merged
+def tightest(own: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Return the smaller limit per name, of the user's own limits and others, such as a device's."""
+    return {**own, **other, **{name: min(own[name], other[name]) for name in own.keys() & other.keys()}}
 
 
 #: What the error of a result counts that is added to one of about the same size.

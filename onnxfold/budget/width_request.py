@@ -16,7 +16,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
 from onnxfold.config import LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count, parse_latency
-from onnxfold.config.values import DEFAULT_OBJECTIVE
+from onnxfold.config.values import DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO
 from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -69,18 +69,11 @@ class WidthRequest:
             )
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
             return notes
-        if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
-            subject = "given widths, those of all groups," if not free else "given widths"
-            return [
-                *notes,
-                f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {subject} alone remove as much",
-            ]
         whole = "whole numbers" if round_to == 1 else f"whole numbers, multiples of {round_to} where possible"
-        return [
-            *notes,
-            f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {len(widths)} widths are {whole}, and "
-            "the search found none that come closer and lose no more",
-        ]
+        why = f"{len(widths)} widths are {whole}, and the search found none that come closer and lose no more"
+        if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
+            why = f"given widths{'' if free else ', those of all groups,'} alone remove as much"
+        return [*notes, f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {why}"]
 
     def _notes_on_relaxed(self, widths: Sequence[int]) -> list[str]:
         steps = Counter(self.space.relaxed_steps(widths))
@@ -134,10 +127,11 @@ def width_request(
     """Return the conditions of a configuration on the widths of some graphs."""
     groups = [group for _, members in graphs for group in members]
     preferred: list[tuple[int, ...]] = []
-    if config.prefers_steps:
+    round_to = config.round_to if isinstance(config.round_to, int) else 1
+    if config.round_to == DEFAULT_ROUND_TO and config.is_for_speed:
         block = LatencyTable.from_dict(config.latency_table).block if config.needs_latency else 1
         preferred = [steps for view, members in graphs for steps in preferred_steps(view, members, block)]
-    space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred, whole)
+    space = WidthSpace.of(groups, config.ratios, config.keep, round_to, preferred, whole)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
     limits, latency = requested_limits(config), _latency_budget(config, graphs)
@@ -161,14 +155,16 @@ def width_request(
         limits = tightest(limits, {"params": max(round(size.parameters * (1.0 - sparsity)), cost(space.narrowest))})
     budgets = Budgets.of(graphs, limits)
     goal = replace(goal, budgets=budgets if latency is None else Budgets((*budgets.budgets, latency)))
-    if config.allocation == "uniform":
-        return replace(goal, widths=uniform_within(space, goal.budgets))
     if goal.budgets.exceeded_budgets(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
-    if size.macs_per == "token" and config.objective == DEFAULT_OBJECTIVE:
+    if config.allocation == "uniform":
+        return replace(goal, widths=uniform_within(space, goal.budgets))
+    # By default, a limit of memory or latency alone counts, and weights alone do where work is counted by token.
+    is_limited = not config.is_for_speed or config.max_latency is not None
+    if config.objective == DEFAULT_OBJECTIVE and (is_limited or size.macs_per == "token"):
         return goal
     try:
-        tradeoff = Tradeoff.of(find_objective(config.effective_objective), graphs, groups, config.latency_table)
+        tradeoff = Tradeoff.of(find_objective(config.objective), graphs, groups, config.latency_table)
     except UnsupportedModelError as error:
         if config.objective != DEFAULT_OBJECTIVE:
             raise

@@ -14,12 +14,12 @@ that divides the sizes of all classes.
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member, members_by_tensor, move_to_front
+from onnxfold.cluster.gram import Vector
 from onnxfold.cluster.partition import Labels, renumber
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -31,8 +31,6 @@ _MAX_ROUNDS = 64
 #: Projections per round, and of types so coarse that different channels often agree in two of them.
 _PROJECTIONS, _COARSE_PROJECTIONS, _COARSE_EPSILON = 2, 8, 1e-4
 _PART_ELEMENTS = 1 << 22
-
-Vector = npt.NDArray[np.float64]
 
 
 def find_duplicates(view: GraphView, groups: list[FoldGroup], *, seed: int = 0) -> list[Labels]:
@@ -61,16 +59,13 @@ def _cut_evenly(classes: Labels) -> Labels:
 
 def is_lossless(group: FoldGroup, width: int, classes: Labels) -> bool:
     """Whether a fold of a group to a width needs to merge nothing but exact duplicates, and changes nothing."""
-    least = lossless_width(classes, group.blocks)
+    least = lossless_width(group, classes)
     return width >= least and (not group.rules.averaged or width in (least, group.size))
 
 
-def lossless_width(classes: Labels, blocks: Labels | None = None) -> int:
+def lossless_width(group: FoldGroup, classes: Labels) -> int:
     """Return the least width at which every cluster holds equal channels only; blocks stay equally wide."""
-    if blocks is None:
-        return len(np.unique(classes))
-    numbers = np.unique(blocks)
-    return len(numbers) * max(len(np.unique(classes[blocks == b])) for b in numbers)
+    return group.block_count * max(len(np.unique(classes[units])) for units in group.units_by_block)
 
 
 def _project(

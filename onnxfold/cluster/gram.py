@@ -69,10 +69,7 @@ def centred_gram(blocks: Iterable[Rows]) -> Matrix:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
         rest, _ = remove_mean(block)
         part = np.asarray(rest @ rest.T, np.float64)
-        if gram is None:
-            gram = part
-        else:
-            gram += part
+        gram = part if gram is None else np.add(gram, part, out=gram)
         del part
     if gram is None:
         raise ValueError("at least one feature block is needed")

@@ -70,14 +70,10 @@ class ChannelPartition:
         """P, applied to producers, shape (k, n): by labels, it averages the members."""
         if self.matrices is not None:
             return self.matrices[0]
-        kept = self._kept_units
-        inner = self._sums(kept)
-        means: Matrix = inner.T / inner.sum(axis=0)[:, None]
-        if len(kept) == self.size:
-            return means
-        matrix = np.zeros((self.clusters, self.size))
-        matrix[:, kept] = means
-        return matrix
+        sums = self.decode
+        means: Matrix = (sums / sums.sum(axis=0)).T
+        # Rounding of products depends on how a matrix lies in memory: that of channels that are dropped lies by rows.
+        return means if len(self._kept_units) == self.size else np.ascontiguousarray(means)
 
     @property
     def decode(self) -> Matrix:
@@ -85,12 +81,7 @@ class ChannelPartition:
         if self.matrices is not None:
             return self.matrices[1]
         matrix = np.zeros((self.size, self.clusters))
-        matrix[self._kept_units] = self._sums(self._kept_units)
-        return matrix
-
-    def _sums(self, kept: Labels) -> Matrix:
-        matrix = np.zeros((len(kept), self.clusters))
-        matrix[np.arange(len(kept)), self.labels[kept]] = 1.0
+        matrix[self._kept_units, self.labels[self._kept_units]] = 1.0
         return matrix
 
     def encode_samples(self, samples: Samples) -> Samples:
@@ -169,6 +160,5 @@ def renumber(labels: Labels) -> tuple[Labels, Labels]:
     """Return labels numbered by first member, and each cluster's first member."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    rank = np.argsort(order)
     return rank[inverse.reshape(-1)].astype(np.int64), first[order].astype(np.int64)

@@ -42,7 +42,7 @@ def _of_classes(choose: Callable[[Labels, Labels, Vector, int], Labels], task: T
         inside = task.classes[units]
         distinct, first, place = np.unique(inside, return_index=True, return_inverse=True)
         if len(distinct) <= per_block:
-            local = split_duplicates(inside, per_block)
+            local = _split_duplicates(inside, per_block)
         else:
             sizes = np.bincount(place).astype(np.float64)
             local = choose(distinct, units[first], sizes, per_block)[place]
@@ -55,16 +55,12 @@ def _clusters(clustering: Clustering, task: Task, k: int) -> ChannelPartition:
     return _of_classes(lambda classes, _, sizes, k: clustering(task.points.of(classes), sizes, k), task, k)
 
 
-def split_duplicates(classes: Labels, k: int) -> Labels:
+def _split_duplicates(classes: Labels, k: int) -> Labels:
     """Return k clusters of equal channels: surplus clusters take single duplicates out of their class."""
+    _, first = np.unique(classes, return_index=True)
+    single = np.delete(np.arange(len(classes)), first)[: k - len(first)]
     labels = classes.copy()
-    spare = k - len(np.unique(classes))
-    seen: set[int] = set()
-    for i, label in enumerate(classes.tolist()):
-        if label in seen and spare > 0:
-            labels[i] = len(classes) + int(classes.max()) + i
-            spare -= 1
-        seen.add(label)
+    labels[single] = classes.max() + 1 + single
     return renumber(labels)[0]
 
 
@@ -151,23 +147,17 @@ class Partitioner:
         Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[weight_matching.Partners]] | None
     ) = None
 
-    @property
-    def rotates_streams(self) -> bool:
-        """Whether residual streams are rotated."""
-        return self.rotates == "streams"
-
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""
     group, partners = task.group, task.sources.partners
     labels = np.arange(group.size)
-    if partners is None:
-        return _strongest(task, labels, k)
-    for units in group.units_by_block:
-        known = units[partners.unit[units] >= 0]
-        ranked = known[np.argsort(-partners.likeness[known], kind="stable")]
-        merged = ranked[: max(len(units) - k // group.block_count, 0)]
-        labels[merged] = partners.unit[merged]
+    if partners is not None:
+        for units in group.units_by_block:
+            known = units[partners.unit[units] >= 0]
+            ranked = known[np.argsort(-partners.likeness[known], kind="stable")]
+            merged = ranked[: max(len(units) - k // group.block_count, 0)]
+            labels[merged] = partners.unit[merged]
     return _strongest(task, labels, k)
 
 

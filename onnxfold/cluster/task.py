@@ -82,7 +82,7 @@ class Task:
     @property
     def distinct(self) -> int:
         """The least width at which every cluster holds equal channels only."""
-        return lossless_width(self.classes, self.group.blocks)
+        return lossless_width(self.group, self.classes)
 
 
 class Candidates(ABC):

@@ -10,7 +10,7 @@ from onnxfold import api
 from onnxfold.files import check_own, made_folder, write
 from onnxfold.graph.files.provenance import is_made_here
 from onnxfold.graph.tensors import Array
-from onnxfold.progress import Progress, ProgressBar, fold_stages
+from onnxfold.progress import ProgressBar, fold_stages, under
 from onnxfold.report import ModelSize, milliseconds
 from onnxfold.terminal import Table, say_table
 
@@ -46,7 +46,7 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
         rows.append((*_costs(*results[0], size, seconds, model), "", name))
         for number, (sparsity, target) in enumerate(zip(SPARSITIES, paths, strict=True), 1):
             # The same result whether torch, which inverting images takes, is installed or not.
-            progress = _name_progress(tell, f"fold {number} of {len(SPARSITIES)}")
+            progress = under(f"fold {number} of {len(SPARSITIES)}: ", tell)
             result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
             path, fold = result.save(target), result.report
             accuracy = api.compare(model, path, {"image": images}, labels).accuracy_b
@@ -63,11 +63,6 @@ def _costs(sparsity: float, accuracy: float, size: ModelSize, seconds: float | N
     latency = "" if seconds is None else milliseconds(seconds)
     counts = f"{sparsity:.1%}", f"{size.parameters:,}", f"{size.macs:,}"
     return *counts, latency, f"{file.stat().st_size:,}", f"{accuracy:.2%}"
-
-
-def _name_progress(tell: Progress, fold_name: str) -> Progress:
-    """Return a progress that says which of several folds it is about."""
-    return lambda text, done, total: tell(f"{fold_name}: {text}", done, total)
 
 
 def copy_demo(folder: Path, name: str = "lenet5_2x") -> list[Path]:

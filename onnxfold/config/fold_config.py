@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from numpy.typing import NDArray
 
 from onnxfold.config import checks, option, pixels, values
 from onnxfold.config.goals import LIMITS, as_plain, check_goals, describe_goals
-from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, options_of
+from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option
 from onnxfold.errors import ConfigError
 
 _MOST = 1_000_000
@@ -315,22 +315,6 @@ class FoldConfig:
         return self.is_for_speed and not self.needs_latency and not self.keeps_widths
 
     @property
-    def prefers_steps(self) -> bool:
-        """Whether widths are those that a runtime computes fast."""
-        return self.round_to == values.DEFAULT_ROUND_TO and self.is_for_speed
-
-    @property
-    def least_step(self) -> int:
-        """Step that widths are multiples of, apart from the steps that a runtime prefers."""
-        return 1 if isinstance(self.round_to, str) else self.round_to
-
-    @property
-    def effective_objective(self) -> str:
-        """The objective; by default, the limit alone where memory or latency is limited."""
-        limited = not self.is_for_speed or self.max_latency is not None
-        return "weights" if self.objective == values.DEFAULT_OBJECTIVE and limited else self.objective
-
-    @property
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, so that a search removes as much as keeps the answers."""
         others = (
@@ -375,5 +359,6 @@ class FoldConfig:
         return as_plain(self, OPTIONS)
 
 
-#: Every option, by its name.
-OPTIONS: Mapping[str, Option] = options_of(FoldConfig)
+_HINTS = get_type_hints(FoldConfig, include_extras=True)
+#: Every option, by the name of the field that it annotates.
+OPTIONS: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _HINTS.items()}

@@ -1,11 +1,11 @@
 """An option of a fold: all that is said of it, once, for Python, the command line, reports and pages."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 #: Sections of ``--help``, in this order.
 GROUPS = GOAL, METHOD, INPUTS, LANGUAGE, OUTPUT, MACHINE = (
@@ -90,9 +90,3 @@ def file_of(option: Option, value: Any) -> Path | None:
 def flag_of(name: str, option: Option) -> str:
     """Return the option's name on the command line."""
     return f"--{option.flag or name.replace('_', '-')}"
-
-
-def options_of(config: type) -> Mapping[str, Option]:
-    """Return the options that the fields of a class are annotated with, by name, in their order."""
-    hints = get_type_hints(config, include_extras=True)
-    return {f.name: next(m for m in hints[f.name].__metadata__ if isinstance(m, Option)) for f in fields(config)}

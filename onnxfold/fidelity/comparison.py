@@ -12,7 +12,7 @@ from onnxfold.config import checks
 from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.fidelity.continuation import WINDOW, WINDOWS, TextRequest, compare_on_text
+from onnxfold.fidelity.continuation import WINDOW, WINDOWS, TextRequest, read_windows
 from onnxfold.fidelity.estimate import verdict_on
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.measures import correct_answers, fidelity, label_flips
@@ -187,8 +187,10 @@ class _Pair:
             raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
         sessions = self.sessions()
         sessions[0].output_names, sessions[1].output_names = _compared_outputs(*sessions)
-        report = compare_on_text(sessions, self.inlined, request, self.a, self.progress)
-        del sessions
+        texts, meter, windows = read_windows(sessions, self.inlined, request, self.a, self.progress)
+        report = meter.report(f"windows of {windows.shape[1]:,} tokens of '{request.path}'")
+        report = texts.complete(report, meter, str(request.path))
+        del sessions, texts
         return self.with_costs(report, None)
 
     def compare_on_generated(self, tokenizer: Path | None) -> FidelityReport:

@@ -164,16 +164,6 @@ class TextRequest:
     windows: int = WINDOWS  # windows at most, from the front of the text
 
 
-def compare_on_text(
-    sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object,
-    progress: Progress = silent,
-) -> FidelityReport:  # fmt: skip
-    """Return how close two language models are on a text, with the perplexities of both."""
-    texts, meter, windows = read_windows(sessions, views, request, beside, progress)
-    report = meter.report(f"windows of {windows.shape[1]:,} tokens of '{request.path}'")
-    return texts.complete(report, meter, str(request.path))
-
-
 def read_windows(
     sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object, progress: Progress
 ) -> tuple[Continuation, FidelityMeter, Array]:

@@ -27,7 +27,7 @@ from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, find_tokenizer
 from onnxfold.machine import memory
-from onnxfold.progress import Progress, silent
+from onnxfold.progress import Progress, silent, under
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.activations import Batches
 
@@ -115,10 +115,9 @@ def held_out_inputs(
         interface = interface.with_session_types(infos)
         source = TokenSource(view, interface, texts.writer, texts.tokenizer, seed, texts.beside)
         # Told as the stages of the fold are, this would look as if it began anew.
-        text = source.make_text(
-            InputRequest(seed=seed), cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
-            progress=lambda text, done, total: progress(f"verify, {text}", done, total),
-        )  # fmt: skip
+        tell = under("verify, ", progress)
+        requested, any_ids = InputRequest(seed=seed), texts.writer is None
+        text = source.make_text(requested, cache=texts.cache, any_ids=any_ids, tokens=_TOKENS, progress=tell)
         return HeldOut.of(source.batches(text.ids), text.kind)
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
     numbers = sum(prod(d or 1 for d in (view.shape(name) or ())[1:]) for name in view.input_names)

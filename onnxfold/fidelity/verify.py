@@ -22,7 +22,7 @@ from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import comparable_outputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine import memory
-from onnxfold.progress import Progress, silent
+from onnxfold.progress import Progress, silent, under
 from onnxfold.report import FidelityReport, LatencyRecord
 from onnxfold.statistics.activations import Activations, Batches
 
@@ -177,9 +177,9 @@ class Verification:
                 if a.ndim != b.ndim:
                     raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
             fidelity(compared, expected, outputs, inputs="noise")  # raises where something is no longer finite
-            tell: Progress = lambda text, done, total: self.progress(f"verify, {text}", done, total)  # noqa: E731
 
             def measure(compared: HeldOut, *, writes: bool) -> FidelityReport:
+                tell = under("verify, ", self.progress)
                 read = texts.continuation((reference, folded), (self.before, self.view), tell, writes=writes)
                 return held_out.measure_fidelity(
                     reference, folded, compared, called="held-out", view=self.before, texts=read

@@ -55,7 +55,7 @@ class Prepared:
         """The width of every group without its exact duplicates; the whole width where channels are not averaged."""
         if not self.method_with(moments=False).partitioner.averages:
             return [group.size for group in self.groups]
-        return [lossless_width(c, g.blocks) for c, g in zip(self.duplicates, self.groups, strict=True)]
+        return [lossless_width(g, c) for c, g in zip(self.duplicates, self.groups, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def spare_weights(scopes: Sequence[Scope]) -> int:
     widths = []
     for view, groups in graphs:
         classes = exact_duplicates(view, groups)
-        least = [lossless_width(c, g.blocks) for c, g in zip(classes, groups, strict=True)]
+        least = [lossless_width(g, c) for c, g in zip(classes, groups, strict=True)]
         widths += [
             width if may_shrink(group) and not group.seam.spare else group.size
             for width, group in zip(least, groups, strict=True)

@@ -1,6 +1,7 @@
 """Formatting of numbers."""
 
 import math
+from functools import partial
 
 from onnxfold.report import FoldReport, LatencyRecord, ModelSize, milliseconds
 
@@ -8,13 +9,13 @@ _UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 UNKNOWN = "unknown"
 
 
-def _known(value: float | None, form: str) -> str:
+def _known(value: float | None, *, form: str) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else format(value, form)
 
 
-def whole(value: float | None) -> str:
-    """Return a count with separators."""
-    return _known(value, ",.0f")
+whole = partial(_known, form=",.0f")  # a count with separators
+percent = partial(_known, form=".1%")  # a fraction
+decimal = partial(_known, form=".3g")  # three digits
 
 
 def short(value: float | None) -> str:
@@ -25,19 +26,9 @@ def short(value: float | None) -> str:
     return f"{value / size:.3g} {prefix}".rstrip()
 
 
-def percent(value: float | None) -> str:
-    """Return a fraction as percent."""
-    return _known(value, ".1%")
-
-
 def interval(low: float, high: float) -> str:
     """Return a pair of fractions as percent."""
     return f"{percent(low)} to {percent(high)}"
-
-
-def decimal(value: float | None) -> str:
-    """Return three digits."""
-    return _known(value, ".3g")
 
 
 def removed(before: float | None, after: float | None) -> str:

@@ -11,8 +11,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.report.closeness import Fidelity, FidelityReport, Verdict
 from onnxfold.report.records import LatencyRecord, ModelSize
 
-#: A measure of an output; and what is said of one, of its value and of a limit: nothing where the limit is met.
-_Value = Callable[[Fidelity], float | None]
+#: What is said of an output, of its value and of a limit: nothing where the limit is met.
 _Missed = Callable[[Fidelity, float, float], str]
 #: Confidence of a one-sided bound.
 _CONFIDENCE = 0.95
@@ -91,7 +90,7 @@ class Threshold:
     """A limit of what a comparison measures of every output."""
 
     called: str
-    value: _Value
+    value: Callable[[Fidelity], float | None]  # the measure of an output
     missed: _Missed
     most: float = math.inf
     zero: bool = True  # whether the limit may be 0

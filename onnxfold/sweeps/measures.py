@@ -1,6 +1,6 @@
 """Measured values of a folded model, apart from latency, which is measured where nothing else runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Any
 
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
-from onnxfold.errors import UnsupportedModelError
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.folders import model_file
 from onnxfold.folding.fold_result import FoldResult
@@ -23,13 +22,6 @@ from onnxfold.report import FidelityReport
 
 #: Most images that are read from a folder of data.
 _IMAGES = 512
-
-
-def _count(count: Callable[[GraphView], int | None], view: GraphView) -> int | None:
-    try:
-        return count(view)
-    except UnsupportedModelError:  # a size is not known
-        return None
 
 
 def closeness(report: FidelityReport | None) -> dict[str, Any]:
@@ -52,8 +44,9 @@ def closeness(report: FidelityReport | None) -> dict[str, Any]:
 @lru_cache(maxsize=2)
 def _reference(original: Path, data: Path, scale: PixelScale | None) -> tuple[GraphView, UserSamples, list[Array]]:
     """Run the original once, for all folds of it that this process measures; return it, the samples and its answers."""
-    view = load(original)
-    session, interface = Session(original, counted=view), token_interface(view)
+    model = model_file(original)
+    view = load(model)
+    session, interface = Session(model, counted=view), token_interface(view)
     samples = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
     if samples.labels is not None:
         samples = UserSamples(samples.arrays, checked_labels(samples.labels, sample_count(samples.arrays)))
@@ -62,10 +55,8 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> tuple[Gr
 
 def data_columns(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return agreement, and with labels accuracy, on given samples, as columns."""
-    path = model_file(original)
-    assert isinstance(path, str | Path)
     scale = pixel_scale(options.get("mean"), options.get("std"), options.get("channels", RGB))
-    view, samples, answers = _reference(Path(path), data, scale)
+    view, samples, answers = _reference(original, data, scale)
     session = Session(result.view)
     outputs, count = session.run_in_batches(samples.arrays), sample_count(samples.arrays)
     columns = closeness(fidelity(session.output_names, answers, outputs, inputs="data", view=view, samples=count))
@@ -94,8 +85,8 @@ def all_measures(result: FoldResult, original: Path, data: Path | None, options:
         "weights_before": report.before.parameters, "weights": report.after.parameters,
         "macs_before": report.before.macs, "macs": report.after.macs,
         "size_bytes_before": report.before.size_bytes, "size_bytes": report.after.size_bytes,
-        "ram_before": _count(count_ram, before), "ram": _count(count_ram, result.view),
-        "flash_before": _count(count_flash, before), "flash": _count(count_flash, result.view),
+        "ram_before": count_ram(before), "ram": count_ram(result.view),
+        "flash_before": count_flash(before), "flash": count_flash(result.view),
         "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
         "verdict": None if report.verdict is None else str(report.verdict),
         "warning": report.warning or None, "seconds": report.seconds,

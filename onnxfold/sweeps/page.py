@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from onnxfold.channels.group import lists_by_key
 from onnxfold.files import open_regular
 from onnxfold.html_report.elements import Content, Element, breakable, element, page, section, table
 from onnxfold.html_report.numbers import UNKNOWN, plural
@@ -103,7 +104,7 @@ def _header(rows: Sequence[Row], done: Sequence[Row]) -> Element:
     return element(
         "header",
         element("h1", f"Sweep: {what}"),
-        element("p", f"{failed} more failed, see below." if failed else "", class_="muted") if failed else None,
+        element("p", f"{failed} more failed, see below.", class_="muted") if failed else None,
     )
 
 
@@ -113,19 +114,19 @@ def _chart(
     """Return the controls, the place of the chart, and the data that the script draws."""
     if not costs or not errors:
         return [element("p", "Nothing can be drawn: no fold has both a cost and an error.")]
-    models = list(dict.fromkeys(row.model for row in rows))
+    by_model = lists_by_key((row.model, row) for row in rows)
     controls = element(
         "div",
         _select("x", "Cost", [(axis.key, axis.title) for axis in costs]),
         _select("y", "Error", [(axis.key, axis.title) for axis in errors]),
-        _select("model", "Model", [("", "all"), *((str(i), name) for i, name in enumerate(models))]),
+        _select("model", "Model", [("", "all"), *((str(i), name) for i, name in enumerate(by_model))]),
         class_="controls",
     )
     hint = "Point at a fold, or choose it, to see its command. Lines join those that no other fold of the model beats."
     axes = [*costs, *errors]
     data = {
         "axes": [axis.to_dict() for axis in costs], "errors": [axis.to_dict() for axis in errors],
-        "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.how for row in rows)),
+        "models": [printable(name) for name in by_model], "methods": list(dict.fromkeys(row.how for row in rows)),
         "rows": [
             {"model": printable(row.model), "method": row.how,
              "name": printable(f"{row.model}, {row.goal}, {row.how}, seed {row.seed}"),
@@ -135,8 +136,8 @@ def _chart(
             for row in rows
         ],
         "originals": [
-            {"model": printable(name), "values": {axis.key: axis.original(_rows_of(name, rows)) for axis in axes}}
-            for name in models
+            {"model": printable(name), "values": {axis.key: axis.original(of_model) for axis in axes}}
+            for name, of_model in by_model.items()
         ],
     }  # fmt: skip
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")  # nothing in it ends the element
@@ -152,10 +153,6 @@ def _chart(
             id="errors", aria_labelledby="chart-title",
         )
     ]  # fmt: skip
-
-
-def _rows_of(model: str, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row.model == model]
 
 
 def _select(name: str, title: str, options: Sequence[tuple[str, str]]) -> Element:
@@ -187,11 +184,10 @@ def _all_folds(rows: Sequence[Row], picked: Row | None) -> Element:
     """Return a table of every fold, and of the models before, which the script sorts."""
     axes = _known(list(_AMOUNTS.values()), rows)
     lines = []
-    for model in dict.fromkeys(row.model for row in rows):
-        of_model = _rows_of(model, rows)
-        name = model.replace("\\", "/").rpartition("/")[2]
+    for model, of_model in lists_by_key((row.model, row) for row in rows).items():
         values = [axis.original(of_model) for axis in axes]
-        lines.append(element("tr", _label(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
+        label = _label(breakable(f"{_file_name(model)}, before"))
+        lines.append(element("tr", label, *map(_number, axes, values), class_="before"))
         for row in of_model:
             mark = element("strong", "picked: ") if row == picked else None
             cells = map(_number, axes, [axis.value(row) for axis in axes])
@@ -211,16 +207,16 @@ def _number(axis: ChartAxis, value: float | None) -> Element:
 
 
 def _fold(row: Row) -> Element:
-    model = row.model.replace("\\", "/").rpartition("/")[2]
-    return breakable(f"{model}, {row.goal}, {row.how}, seed {row.seed}")
+    return breakable(f"{_file_name(row.model)}, {row.goal}, {row.how}, seed {row.seed}")
+
+
+def _file_name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
 
 
 def _footer(rows: Sequence[Row]) -> Element:
-    by_library: dict[str, list[str]] = {}
-    for row in rows:
-        for name, version in json.loads(row.versions).items():
-            if version and name != "code" and version not in by_library.setdefault(name, []):
-                by_library[name].append(version)
+    seen = dict.fromkeys(pair for row in rows for pair in json.loads(row.versions).items())
+    by_library = lists_by_key((name, version) for name, version in seen if version and name != "code")
     hosts = dict.fromkeys(row.latency_host for row in rows if row.latency_host and row.latency_ms)
-    said = ", ".join(f"{name} {' and '.join(seen)}" for name, seen in by_library.items())
+    said = ", ".join(f"{name} {' and '.join(known)}" for name, known in by_library.items())
     return element("footer", f"{said or UNKNOWN}.", f" Latencies: {'; '.join(hosts)}." if hosts else None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files import check_own, explain_errors, made_folder, new_folder, open_regular, reason, write
@@ -101,10 +101,7 @@ class SweepFolder:
 
 def newest(rows: Iterable[Row]) -> list[Row]:
     """Return one row per setting: that of the version that finished last."""
-    by_setting: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: row.finished or ""):
-        by_setting[row.setting] = row
-    return list(by_setting.values())
+    return list({row.setting: row for row in sorted(rows, key=lambda row: row.finished or "")}.values())
 
 
 def _schema() -> "pyarrow.Schema":
@@ -131,29 +128,18 @@ def _read(path: Path, key: str | None = None) -> list[Row]:
 
     try:
         with open_regular(path) as file:
-            rows = [Row.from_dict(values) for values in _plain(file.read())]
+            return _rows(file.read(), key)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}; remove it, and start again") from None
-    except (ArrowException, MemoryError) as error:
-        raise _not_ours(path, type(error).__name__) from None
-    except ValueError as error:
-        raise _not_ours(path, str(error)) from None
-    twice = [name for name, count in Counter(row.key for row in rows).items() if count > 1]
-    if twice:
-        raise _not_ours(path, f"it has several rows of the job {twice[0]}")
-    if key is not None and [row.key for row in rows] != [key]:
-        raise _not_ours(path, "it has not the one row that its name says")
-    return rows
+    except (ArrowException, MemoryError, ValueError) as error:
+        why = type(error).__name__ if isinstance(error, ArrowException | MemoryError) else str(error)
+        raise ModelLoadError(f"'{path}' is no result of a sweep ({why}): remove it, and start again") from None
 
 
-def _not_ours(path: Path, why: str) -> ModelLoadError:
-    return ModelLoadError(f"'{path}' is no result of a sweep ({why}): remove it, and start again")
-
-
-def _plain(content: bytes) -> list[dict[str, Any]]:
-    """Return the known columns of a file; those of other types than a sweep writes are not read."""
+def _rows(content: bytes, key: str | None) -> list[Row]:
+    """Return the rows by the known columns of a file; those of other types than a sweep writes are not read."""
     from pyarrow import parquet
 
     file, types = parquet.ParquetFile(io.BytesIO(content)), {field.name: field.type for field in _schema()}
@@ -165,7 +151,13 @@ def _plain(content: bytes) -> list[dict[str, Any]]:
     wrong = [field.name for field in schema if field.name in types and field.type != types[field.name]]
     if wrong:
         raise ValueError(f"'{wrong[0]}' has another type")
-    rows: list[dict[str, Any]] = file.read([name for name in schema.names if name in types]).to_pylist()
+    known = file.read([name for name in schema.names if name in types])
+    rows = [Row.from_dict(values) for values in known.to_pylist()]
+    twice = [name for name, count in Counter(row.key for row in rows).items() if count > 1]
+    if twice:
+        raise ValueError(f"it has several rows of the job {twice[0]}")
+    if key is not None and [row.key for row in rows] != [key]:
+        raise ValueError("it has not the one row that its name says")
     return rows
 
 

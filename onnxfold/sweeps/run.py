@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfold.errors import ClusterLostError, OnnxFoldError
+from onnxfold.errors import ClusterLostError, NotMeasurableError, OnnxFoldError
 from onnxfold.folders import model_file
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.images.synthetic import noise_inputs
@@ -74,7 +74,7 @@ def run_sweep(
                 tell(f"{NOTED} on {count}; dashboard: {client.dashboard_link}", 0, 0)
                 if not client.scheduler.address.startswith(cluster.ENCRYPTED):
                     tell(f"{NOTED} trusts its network: {cluster.UNPROTECTED}", 0, 0)
-                run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)
+                run_jobs(client, missing, partial(_take, folder), tell)
         wanted = {job.key: job for job in jobs}
         if latency_threads is not None:  # the workers of this machine have ended
             due = [row for key, row in folder.rows().items() if key in wanted and is_due(row)]
@@ -180,17 +180,12 @@ def measure_latencies(
             feeds = partial(noise_inputs, samples=1, seed=row.seed, view=after[1])
             timing = latency_of_two(before, after, feeds, threads=threads)
             if timing is None:
-                yield _mark_untimed(row, "a model does not run in its own type, or may never end")
-                continue
+                raise NotMeasurableError("a model does not run in its own type, or may never end")
             yield replace(
                 row, latency_ms_before=1e3 * timing.before_s, latency_ms=1e3 * timing.after_s,
                 latency_ratio=timing.ratio, latency_spread=timing.spread,
                 latency_host=f"{platform.node()}, {timing.how}",
             )  # fmt: skip
         except OnnxFoldError as error:
-            yield _mark_untimed(row, str(error))
-
-
-def _mark_untimed(row: Row, why: str) -> Row:
-    notes = "; ".join(filter(None, (row.notes, f"latency was not measured: {why}")))
-    return replace(row, notes=notes, latency_host=platform.node())
+            notes = "; ".join(filter(None, (row.notes, f"latency was not measured: {error}")))
+            yield replace(row, notes=notes, latency_host=platform.node())

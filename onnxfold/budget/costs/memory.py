@@ -25,7 +25,7 @@ from onnxfold.budget.costs.weights import BatchOfOne, graphs_of, used_nodes
 from onnxfold.channels.context import Result
 from onnxfold.channels.layers import result_of
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.nodes import attr_int, captured_names, read_names
+from onnxfold.graph.nodes import attr_int, read_names
 from onnxfold.graph.tensors import bits_per_element, constant_value, type_of
 from onnxfold.graph.view import GraphView
 
@@ -64,29 +64,24 @@ def _graph(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     constants = {name: (view.weight_type(name), tuple(view.weights[name].shape)) for name in view.weights}
     constants |= {n.output[0]: (type_of(v), v.shape) for n in nodes if (v := constant_value(n)) is not None}
     yield Product(TENSOR_BYTES * len(view.input_names))
-    indices, others = [], dict.fromkeys(view.output_names)
-    for node in nodes:
-        others.update(dict.fromkeys(captured_names(node)))
-        if node.op_type == "Constant":
-            continue
-        yield Product(OPERATOR_BYTES + TENSOR_BYTES * sum(bool(o) for o in node.output))
-        for number, name in enumerate(node.input):
-            if name in constants and constants[name][0] in _INDEX_TYPES:
-                indices.append((node, number, name))
-            else:
-                others[name] = None
-    for name in others:
-        if name in constants and constants[name][0] not in _INDEX_TYPES:
-            yield from _tensor(axes, name, *constants[name])
-    for node, number, name in indices:
-        elem_type, shape = constants[name]
-        result = view.shape(node.output[0]) if node.op_type == "Gather" and number == 1 else None
-        if result is None:
+    read = {*view.output_names, *(name for node in nodes for name in read_names(node))}
+    for name, (elem_type, shape) in constants.items():
+        if name in read and elem_type not in _INDEX_TYPES:
             yield from _tensor(axes, name, elem_type, shape)
-        else:  # one position per channel that is gathered
-            axis = attr_int(node, "axis", 0) % (len(result) - len(shape) + 1)
-            lengths = axes.lengths(node.output[0], [d or 0 for d in result])[axis : axis + len(shape)]
-            yield from (Product(TENSOR_BYTES), Product.of(lengths, _item_bytes(elem_type)))
+    for node in nodes:
+        if node.op_type != "Constant":
+            yield Product(OPERATOR_BYTES + TENSOR_BYTES * sum(bool(o) for o in node.output))
+        for number, name in enumerate(node.input):
+            elem_type, shape = constants.get(name, (TensorProto.UNDEFINED, ()))
+            if elem_type not in _INDEX_TYPES:
+                continue
+            result = view.shape(node.output[0]) if node.op_type == "Gather" and number == 1 else None
+            if result is None:
+                yield from _tensor(axes, name, elem_type, shape)
+            else:  # one position per channel that is gathered
+                axis = attr_int(node, "axis", 0) % (len(result) - len(shape) + 1)
+                lengths = axes.lengths(node.output[0], [d or 0 for d in result])[axis : axis + len(shape)]
+                yield from (Product(TENSOR_BYTES), Product.of(lengths, _item_bytes(elem_type)))
 
 
 def _tensor(axes: FoldedAxes, name: str, elem_type: int, shape: tuple[int, ...]) -> Iterator[Product]:

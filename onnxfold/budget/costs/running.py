@@ -5,7 +5,7 @@ measured alone follows the fit of :mod:`onnxfold.latency.table`, scaled to those
 their multiply-accumulates, and all other nodes the number of elements that they give. What belongs to no node stays.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -30,7 +30,7 @@ from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.nodes import integer_factors
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.micro_models import LayerShape, shape_of, width_axes
-from onnxfold.latency.table import Factors, LatencyTable, fit
+from onnxfold.latency.table import LatencyTable, fit
 from onnxfold.report import ModelSize
 
 
@@ -184,8 +184,7 @@ class LatencyCost(SumCost):
     """Nanoseconds of one run as a function of the groups' widths."""
 
     def __init__(self, graphs: Graphs, table: LatencyTable) -> None:
-        products = list(_timed_products(graphs, table))
-        super().__init__(products, group_count(graphs), divisor=_PARTS_PER_NS)
+        super().__init__(_timed_products(graphs, table), group_count(graphs), divisor=_PARTS_PER_NS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,9 +237,9 @@ def _timed_products(graphs: Graphs, table: LatencyTable) -> Iterator[Product]:
     scale = table.correction * min(table.dense_s / measured if measured else 1.0, 1.0)
     parts = scale * _NS_PER_S * _PARTS_PER_NS
     rest = max(table.dense_s - measured, 0.0)
-    left: Mapping[str, float] = dict(table.nodes)
+    left = dict(table.nodes)
     for timed in timed_nodes(graphs):
-        seconds = left.pop(timed.name, 0.0)  # type: ignore[attr-defined]
+        seconds = left.pop(timed.name, 0.0)
         if seconds:
             yield from _node(timed, seconds * parts, table)
     yield Product(round((rest + sum(left.values())) * parts))
@@ -254,28 +253,20 @@ def _node(timed: Timed, whole: float, table: LatencyTable) -> Iterator[Product]:
         vary = [length for length in lengths if length.parts]
         yield Product.of(vary, round(whole / prod(max(length.whole, 1) for length in vary)))
         return
-    block = table.block if timed.shape.is_tiled else 1
-    depthwise = timed.shape.kind == "depthwise"
-    factors = fit(samples, block=block, least_inputs=block, is_depthwise=depthwise)
-    yield from _fitted_products(timed, timed.shape, whole, factors, block)
-
-
-def _fitted_products(timed: Timed, shape: LayerShape, whole: float, factors: Factors, block: int) -> Iterator[Product]:
-    inputs, outputs, unit = timed.inputs, timed.outputs, 1
-    if not shape.is_tiled:
-        inputs = Length(1) if shape.kind == "depthwise" else inputs
-    elif shape.kind == "conv":
+    shape, inputs, outputs, unit = timed.shape, timed.inputs, timed.outputs, 1
+    block, depthwise = table.block if shape.is_tiled else 1, shape.kind == "depthwise"
+    if depthwise:
+        inputs = Length(1)
+    if shape.is_tiled and shape.kind == "conv":
         inputs = replace(inputs, tiling=Tiling(block, least=block, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED))
         outputs, unit = replace(outputs, tiling=Tiling(block)), UNIT
-    else:
+    elif shape.is_tiled:
         tiling = Tiling(block, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED_DEPTHWISE)
-        inputs, outputs, unit = Length(1), replace(outputs, tiling=tiling), UNIT
-    a, b, d, e = factors
+        outputs, unit = replace(outputs, tiling=tiling), UNIT
+    a, b, d, e = fit(samples, block=block, least_inputs=block, is_depthwise=depthwise)
     c_unit, m_unit = (unit, 1) if shape.kind == "conv" else (1, unit)
-    c, m = (  # at full widths
-        replace(length, fixed=(length.whole or length.fixed // length.blocks), parts=(), blocks=1).constant
-        for length in (inputs, outputs)
-    )
+    # At full widths.
+    c, m = (length.tiling.count(length.whole or length.fixed // length.blocks) for length in (inputs, outputs))
     full = a + b * c / c_unit + d * m / m_unit + e * c * m / unit
     parts = whole / full if full > 0.0 else 0.0
     yield Product(round(a * parts))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.cluster.partition import Labels
-from onnxfold.statistics.samples import parts
+from onnxfold.statistics.samples import parts, row_parts
 
 #: So many channels are dropped before the matrices are brought up to date, and so many rows at a time.
 _WAITING, _PART = 512, 512
@@ -98,13 +98,9 @@ class _Waiting:
 
     def settle(self, left: Labels) -> None:
         """Bring the matrices up to date, over the places that are left."""
-        count = len(left)
         a, v, w = (np.ascontiguousarray(panel[: self._waiting, left].T) for panel in self._panels)
-        for matrix in (self._gram, self._precision):
-            for rows in parts(count, _PART):  # none is written before it was read
-                matrix[rows, :count] = matrix[left[rows]][:, left]
-        self._gram, self._precision = self._gram[:count, :count], self._precision[:count, :count]
-        for rows in parts(count, _PART):
+        self._gram, self._precision = (keep_units(matrix, left) for matrix in (self._gram, self._precision))
+        for rows in parts(len(left), _PART):
             self._precision[rows, : rows.stop] -= v[rows] @ a[: rows.stop].T
             self._gram[rows, : rows.stop] -= v[rows] @ w[: rows.stop].T
             self._gram[rows, : rows.stop] -= w[rows] @ v[: rows.stop].T
@@ -112,3 +108,10 @@ class _Waiting:
                 matrix[: rows.start, rows] = matrix[rows, : rows.start].T
         self._tell()
         self._waiting = 0
+
+
+def keep_units(matrix: Kept, left: Labels) -> Kept:
+    """Return some rows and columns of a matrix, in its memory, which is used up."""
+    for rows in row_parts(len(left)):  # none is written before it was read
+        matrix[rows, : len(left)] = matrix[left[rows]][:, left]
+    return matrix[: len(left), : len(left)]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_lapack_funcs
 
-from onnxfold.cluster.clusterings.drops import Drops, Kept
+from onnxfold.cluster.clusterings.drops import Drops, Kept, keep_units
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
@@ -82,13 +82,9 @@ def eliminate(
 
 def _equal_pairs(classes: Labels, units: Labels) -> list[tuple[int, int]]:
     """Return the pairs (unit, first unit of its class) of exact duplicates within a block."""
-    first: dict[int, int] = {}
-    pairs = []
-    for unit in units.tolist():
-        into = first.setdefault(int(classes[unit]), unit)
-        if into != unit:
-            pairs.append((unit, into))
-    return pairs[::-1]
+    _, first, place = np.unique(classes[units], return_index=True, return_inverse=True)
+    pairs = zip(units.tolist(), units[first[place]].tolist(), strict=True)
+    return [(unit, into) for unit, into in pairs if unit != into][::-1]
 
 
 class _State:
@@ -177,7 +173,7 @@ class _State:
                 self.share[b] += self.share[a]
                 merged.append((a, b))
                 charge[column] = self.merge_charge
-        gone_places = [place[gone] for gone, _ in steps]
+        left = np.delete(np.arange(len(self.units)), [place[gone] for gone, _ in steps])
         cost = 0.0
         for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):
             # x = (I - U V^T) x + residual: what the channels left predict, and a residual along U.
@@ -203,8 +199,8 @@ class _State:
                 for a, b in merged:
                     matrix[b] += matrix[a]
                     matrix[:, b] += matrix[:, a]
-            self.grams[i], self.precisions[i] = (_drop_units(m, gone_places) for m in (gram, precision))
-        self.units, self.share = np.delete(self.units, gone_places), np.delete(self.share, gone_places)
+            self.grams[i], self.precisions[i] = (keep_units(m, left) for m in (gram, precision))
+        self.units, self.share = self.units[left], self.share[left]
         return cost
 
 
@@ -250,11 +246,3 @@ def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
         inside += np.triu(inside, 1).T - np.tril(inside, -1)
         upper[rows.stop :, rows] = upper[rows, rows.stop :].T
     return upper
-
-
-def _drop_units(matrix: Kept, places: Sequence[int]) -> Kept:
-    """Return a matrix without some rows and columns, in its memory, which is used up."""
-    left = np.delete(np.arange(len(matrix)), places)
-    for rows in row_parts(len(left)):  # none is written before it was read
-        matrix[rows, : len(left)] = matrix[left[rows]][:, left]
-    return matrix[: len(left), : len(left)]

@@ -72,7 +72,6 @@ class _Matching:
     def __post_init__(self) -> None:
         self.on_tensor = members_by_tensor(self.groups)
         self.unit = [np.full(group.size, -1, np.int64) for group in self.groups]
-        self.solved: set[int] = set()
 
     def solve(self, g: int) -> bool:
         """Assign the channels of a group, all others fixed; return whether anything changed."""
@@ -85,7 +84,6 @@ class _Matching:
             fresh[theirs[columns]] = mine[rows]
         changed = not np.array_equal(fresh, self.unit[g])
         self.unit[g] = fresh
-        self.solved.add(g)
         return changed
 
     def likeness(self, g: int) -> npt.NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from onnxfold.channels.group import lists_by_key
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError, NoModelError
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, short
@@ -76,8 +77,8 @@ def fronts(rows: Sequence[Row]) -> tuple[str, str, list[Row]]:
     done = [row for row in rows if row.status == DONE]
     quality = quality_of(done) or "relative_error"
     cost = next((name for name in COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights")
-    models = dict.fromkeys(row.model for row in done)
-    return cost, quality, [row for m in models for row in front([r for r in done if r.model == m], cost, quality)]
+    by_model = lists_by_key((row.model, row) for row in done)
+    return cost, quality, [row for of_model in by_model.values() for row in front(of_model, cost, quality)]
 
 
 def summary(rows: Sequence[Row]) -> Table:
