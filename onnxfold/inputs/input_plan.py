@@ -22,6 +22,7 @@ from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
 from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
@@ -175,7 +176,6 @@ _SIZES = (
     ((640, 640), FREE_DIMENSION),
     (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
 )  # fmt: skip
-_IMAGE_CHANNELS = (1, 3, 4)
 #: Lengths of axes of weights that are tried.
 _WEIGHT_SIZES = 12
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -253,8 +253,8 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
     for name in view.input_names:
         shape = view.shape(name) or ()
         symbols = view.symbols(name) or ("",) * len(shape)
-        is_first = len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
-        is_last = len(shape) == 4 and shape[3] in _IMAGE_CHANNELS
+        is_first = len(shape) == 4 and shape[1] in IMAGE_CHANNELS
+        is_last = len(shape) == 4 and shape[3] in IMAGE_CHANNELS
         sides = shape[2:] if is_first else shape[1:3] if is_last else ()
         lengths = [other] * len(shape)
         if set(sides) == {None}:  # height and width of an image are free

@@ -20,7 +20,7 @@ from onnxfold.graph.files.save import loaded_bytes
 from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import float_values
+from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.kept_inputs import Shelf, is_text
 from onnxfold.inputs.sample_kinds import DATA, FILLED, PRIOR, SAMPLE_KINDS, UNIFORM, WRITTEN
@@ -167,11 +167,7 @@ class TokenSource:
     @property
     def others(self) -> Others:
         """A function that makes inputs which hold no tokens."""
-
-        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
-            return float_values(self.view, info.name, shape, self.seed).astype(info.dtype)
-
-        return values
+        return synthetic.others(self.view, self.seed)
 
     def text(
         self, plan: TokenPlan, requested: InputRequest, *, cache: Cache | None = None, progress: Progress = silent

@@ -21,10 +21,10 @@ from onnxfold.budget.costs.running import forward_cost
 from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.input_scale import InputScale, input_scale
+from onnxfold.inputs.images.input_scale import InputScale, has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
-from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface, token_interface, whole_feeds
+from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, token_interface, whole_feeds
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
 
@@ -192,7 +192,6 @@ FREE_DIMENSION = 64
 #: Memory for the activations of one network where nobody says how many samples there shall be, and of a batch.
 ACTIVATION_BYTES, BATCH_BYTES = 400 << 20, 48 << 20
 _MIN_SAMPLES = 32
-_IMAGE_CHANNELS = (1, 3, 4)
 
 
 def synthetic_inputs(
@@ -222,8 +221,9 @@ def synthetic_inputs(
             for batch in batches:
                 batch[name] = np.zeros((), _dtype(view, name))
             continue
-        length, step = (own[name] * len(starts), own[name]) if name in own else (total, size)
-        values = float_values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        step = own.get(name, size)
+        length = step * len(starts) if name in own else total
+        values = _values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
         for b, batch in enumerate(batches):
             batch[name] = values[b * step : (b + 1) * step]
     return batches
@@ -284,12 +284,13 @@ def _token_batches(view: GraphView, interface: TokenInterface, samples: int, see
     batches: Batches = []
     for i in range(max(samples // size, 1)):
         ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
-
-        def others(info: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
-            return float_values(view, info.name, shape, seed + place, kind)
-
-        batches.append(whole_feeds(interface, ids, others))
+        batches.append(whole_feeds(interface, ids, others(view, seed + i, kind)))
     return batches
+
+
+def others(view: GraphView, seed: int, kind: str = LEAVES) -> Others:
+    """Return a function that makes the inputs of a language model which hold no tokens."""
+    return lambda info, shape: _values(view, info.name, shape, seed, kind).astype(info.dtype)
 
 
 def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
@@ -300,7 +301,7 @@ def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
     return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
 
 
-def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = LEAVES) -> Array:
+def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
     """Return values of one input, by its type and rank."""
     _require_input(name, shape)
     dtype = _dtype(view, name)
@@ -333,7 +334,7 @@ def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
         return random.standard_normal(shape)
     if len(shape) == 3:
         return _pink(shape, random)
-    is_last = shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS
+    is_last = has_channels_last(shape)
     samples, channels, height, width = (shape[i] for i in (0, 3, 1, 2)) if is_last else shape
     images = dead_leaves(samples, channels, height, width, seed=seed)
     images = _expose(images, seed) if kind == EXPOSED else images
@@ -352,12 +353,8 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
 
 def affordable_samples(view: GraphView, most_bytes: int) -> int:
     """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
-    largest = 1
-    for node in view.nodes:
-        for output in node.output:
-            shape = view.shape(output)
-            if shape:
-                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
+    shapes = (view.shape(output) or () for node in view.nodes for output in node.output)
+    largest = max((prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes), default=1)
     return most_bytes // (3 * 4 * largest)
 
 

@@ -14,6 +14,7 @@ from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.input_scale import has_channels_last
 from onnxfold.inputs.inversion.deep_inversion import (
     InversionSettings,
     LossTerms,
@@ -93,13 +94,6 @@ def _along(vector: Tensor, x: Tensor) -> Tensor:
 _FLOOR = 1e-3
 
 
-class _ThreadErrors(local):
-    """Errors of statistics that the layers of a run note, for each thread by itself."""
-
-    def __init__(self) -> None:
-        self.errors: list[Tensor] = []
-
-
 class InversionObjective:
     """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
 
@@ -113,7 +107,8 @@ class InversionObjective:
         fused = [] if norms else fused_layers(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
         self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *filter(None, [self.scores])]))
-        self._thread = _ThreadErrors()
+        self._thread = local()  # errors of statistics that the layers of a run note, for each thread by itself
+        self._thread.errors = []
         for node in norms:
             norm = batch_norm(view, node)
             assert norm is not None
@@ -126,12 +121,10 @@ class InversionObjective:
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
         """Return the terms that the model has for one batch, named as the fields of :class:`LossWeights`."""
-        errors = self._thread.errors
-        errors.clear()
+        self._thread.errors = errors = list[Tensor]()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
             tensors = self.graph.run(feeds, self.wanted)
         terms = {"evenness" if self.has_fused else "statistics": torch.stack(errors).sum()} if errors else {}
-        errors.clear()
         if self.scores:
             terms["class_scores"] = cross_entropy(tensors[self.scores].float().flatten(1), labels)
         return terms
@@ -201,7 +194,6 @@ class Adam:
 
 #: Every step sees the batch rolled by up to so many positions along every spatial axis.
 _SHIFT = 2
-_IMAGE_CHANNELS = (1, 3, 4)
 
 
 class Descent:
@@ -266,6 +258,4 @@ def total_variation(x: Tensor) -> Tensor:
 
 def spatial_axes(shape: tuple[int, ...]) -> list[int]:
     """Return the axes along which neighbours are alike: of signals, images and volumes, channels first or last."""
-    if len(shape) == 4 and shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
-        return [1, 2]
-    return list(range(2, len(shape)))
+    return [1, 2] if has_channels_last(shape) else list(range(2, len(shape)))
