@@ -244,10 +244,9 @@ class _Generation:
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             batches, facts = kept
-            inputs = ModelInputs(
-                batches, facts["kind"], facts["reason"], batch_of(self.view) is not None, tuple(facts["steps"])
-            )
-            return replace(inputs, notes=notes + tuple(facts["notes"]))
+            kind, reason, steps = facts["kind"], facts["reason"], tuple(facts["steps"])
+            fixed = batch_of(self.view) is not None
+            return ModelInputs(batches, kind, reason, fixed, steps, notes=notes + tuple(facts["notes"]))
         inputs = self.make()
         if not inputs.cut:
             facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
@@ -294,22 +293,20 @@ class _Generation:
                 f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
                 f"--input-steps {steps} makes them again",
             )
-        inverted = ModelInputs(
-            inputs, INVERTED, "", batch_of(self.view) is not None, done.steps_per_batch, done.cut, notes
-        )
         if "statistics" in done.final:
             was, is_now = done.initial["statistics"], done.final["statistics"]
             why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-            return replace(inverted, reason=why)
-        count = _count(start)
-        rest = self.samples[0] - count
-        enough = rest >= (count if requested.samples is None else 1)
-        apart = seed + len(start) + 1
-        leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
-        aims = {"class_scores": "class scores", "evenness": "even channels"}
-        aim = " and ".join(words for term, words in aims.items() if term in done.final)
-        why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-        return replace(inverted, batches=inputs + leaves, reason=why)
+        else:
+            count = _count(start)
+            rest = self.samples[0] - count
+            enough = rest >= (count if requested.samples is None else 1)
+            apart = seed + len(start) + 1
+            leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
+            aims = {"class_scores": "class scores", "evenness": "even channels"}
+            aim = " and ".join(words for term, words in aims.items() if term in done.final)
+            why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
+            inputs += leaves
+        return ModelInputs(inputs, INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes)
 
 
 def _count(batches: Batches) -> int:
@@ -325,9 +322,8 @@ def _user_inputs(
         if texts is None:
             raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
         return _text_inputs(texts, texts.read_text(Path(calibration), InputRequest(samples)))
-    most, limits = 0, tuple[str, ...]()
-    if is_folder(calibration):  # there for being used, whatever a run costs
-        most, limits = planned_images(view, samples)
+    # Images of a folder are there for being used, whatever a run costs.
+    most, limits = planned_images(view, samples) if is_folder(calibration) else (0, ())
     interface = None if texts is None else texts.interface
     user_samples = given_samples(
         input_infos(view), calibration, scale, most=most, requested=samples, interface=interface
@@ -367,11 +363,10 @@ def with_own_text(
     shortest = min(ids.shape[1], text.ids.shape[1])
     fronts = np.concatenate([batch[name][:, :shortest] for batch in batches])
     seen = np.concatenate([ids.ravel(), text.ids.ravel()])
-    reason = f"{text.ids.size:,} tokens between them {text.reason}"
     return replace(
         user_inputs,
         batches=batches,
-        reason=f"{user_inputs.reason}; {reason}" if user_inputs.reason else reason,
+        reason=f"{user_inputs.reason}; {text.ids.size:,} tokens between them {text.reason}",
         tokens=replace(user_inputs.tokens, short=texts.short_batch(fronts), words=texts.words(seen)),
     )
 

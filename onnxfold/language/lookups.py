@@ -187,12 +187,9 @@ def head_counts(node: NodeProto) -> tuple[int, int]:
 
 def have_room(view: GraphView) -> bool:
     """Return whether bases of what all queries are computed of fit into memory."""
-    packed_products = (
-        projected.product
-        for projected in (packed_projection(view, node) for node in view.nodes)
-        if projected is not None
-    )
-    weights = {product.input[1] for product in (*packed_products, *query_products(view))}
+    packed = (packed_projection(view, node) for node in view.nodes)
+    products = (*(projected.product for projected in packed if projected is not None), *query_products(view))
+    weights = {product.input[1] for product in products}
     return sum(view.weights[name].shape[0] ** 2 for name in weights) <= _MOST_NUMBERS
 
 

@@ -98,8 +98,7 @@ def _alike(view: GraphView, a: str, b: str) -> bool:
 def _branch(
     view: GraphView, places: dict[str, int], join: NodeProto, stream: str, result: str
 ) -> ResidualBranch | None:
-    source = view.producer(stream)
-    region = _region(view, places, stream, result, -1 if source is None else places[node_key(source)])
+    region = _region(view, places, stream, result)
     if not region or node_key(join) in region:
         return None
     nodes = [view.nodes[i] for i in sorted(places[key] for key in region)]
@@ -112,8 +111,10 @@ def _branch(
     return ResidualBranch(node_key(join), stream, result, frozenset(region), kind, held[0].name or node_key(held[0]))
 
 
-def _region(view: GraphView, places: dict[str, int], stream: str, result: str, first: int) -> set[str]:
+def _region(view: GraphView, places: dict[str, int], stream: str, result: str) -> set[str]:
     """Return the nodes that a stream leads to and that lead to a result; none if the one does not lead to the other."""
+    source = view.producer(stream)
+    first = -1 if source is None else places[node_key(source)]
     before: dict[str, NodeProto] = {}
     ahead = [result]
     while ahead:
@@ -122,7 +123,6 @@ def _region(view: GraphView, places: dict[str, int], stream: str, result: str, f
             continue
         before[node_key(node)] = node
         ahead += read_names(node)
-    source = view.producer(stream)
     # What adds and norms gives the sum and its norm: the branch reads the norm.
     behind = {stream} if source is None or source.op_type not in SUM_AND_NORM else set(filter(None, source.output))
     region: set[str] = set()

@@ -21,6 +21,7 @@ from onnxfold.inputs.inversion.descent import Descent, InversionObjective
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
 from onnxfold.progress import Progress
+from onnxfold.statistics.activations import Batches
 
 _Result = TypeVar("_Result")
 
@@ -99,8 +100,6 @@ def run_batches(
             for future in futures:
                 future.cancel()
 
-
-Batches = list[dict[str, Array]]
 
 #: Of a network of large images that has no statistics to meet, batches beside each other take so small a part of the
 #: memory, and there are so many of them at least.
@@ -231,11 +230,8 @@ def _take(whole: dict[str, Array], part: slice, samples: int) -> dict[str, Array
 
 
 def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batches:
-    ends = np.cumsum(lengths).tolist()
-    return [
-        {**batch, **{n: v[end - length : end] for n, v in result.items()}}
-        for batch, length, end in zip(start, lengths, ends, strict=True)
-    ]
+    parts = {n: np.split(v, np.cumsum(lengths)[:-1]) for n, v in result.items()}
+    return [batch | {n: values[i] for n, values in parts.items()} for i, batch in enumerate(start)]
 
 
 @contextmanager

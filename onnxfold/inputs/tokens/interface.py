@@ -197,15 +197,14 @@ def _with_ids_of_table(view: GraphView, inputs: list[TokenInput]) -> list[TokenI
     rows = [i for i in at if look_up(view, inputs[i].name).is_known]
     if len(rows) != 1 or len(inputs[rows[0]].shape) != 2 or inputs[rows[0]].shape[1] == 1:
         return inputs
-    info = inputs[rows[0]]
-    return [replace(other, purpose=Purpose.IDS) if other is info else other for other in inputs]
+    inputs[rows[0]] = replace(inputs[rows[0]], purpose=Purpose.IDS)
+    return inputs
 
 
 #: Words in the symbols of dimensions that count positions.
 _LENGTHS = ("past", "seq", "len", "total")
-#: Operators with heads as attributes: where past keys are read, and the input that tells the size of the query.
-_ATTENTION = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Attention": (4, 5)}
-_QUERY, _KEY = 0, 1
+#: Operators with heads as attributes.
+_ATTENTION = ("GroupQueryAttention", "MultiHeadAttention", "Attention")
 
 
 def cache_shape(view: GraphView, name: str, shape: Shape) -> Shape:
@@ -229,9 +228,8 @@ def _heads(view: GraphView, node: NodeProto) -> tuple[int, int]:
     """Return the number of heads in a cache, and their size; 0 for what is not known."""
     queries = attr_int(node, "num_heads", 0)
     cached = attr_int(node, "kv_num_heads", 0) or queries
-    width = _width(view, node.input[_QUERY])
-    is_packed = len(node.input) <= _KEY or not node.input[_KEY]
-    heads = queries + 2 * cached if is_packed else queries
+    width = _width(view, node.input[0])
+    heads = queries if any(node.input[1:2]) else queries + 2 * cached  # without keys, these lie behind queries
     return cached, width // heads if heads else 0
 
 

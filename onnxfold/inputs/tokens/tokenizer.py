@@ -9,9 +9,9 @@ need ``tokenizers`` itself.
 import codecs
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -219,14 +219,12 @@ def find_tokenizer(own: str | PathLike[str] | None, source: object) -> tuple[Tok
     if not isinstance(source, str | Path):
         return None, ()
     folder = Path(source).absolute().parent
-    for path in (folder / NAME, *([folder.parent / NAME] if folder.name == _GRAPHS else [])):
-        with suppress(OSError):
-            if path.is_file():
-                try:
-                    return read_tokenizer(path), ()
-                except OnnxFoldError as error:
-                    return None, (f"{error}; the model was run on ids without it",)
-    return None, ()
+    paths = (place / NAME for place in ([folder, folder.parent] if folder.name == _GRAPHS else [folder]))
+    path = next(filter(os.path.isfile, paths), None)
+    try:
+        return None if path is None else read_tokenizer(path), ()
+    except OnnxFoldError as error:
+        return None, (f"{error}; the model was run on ids without it",)
 
 
 def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[range, ...]:
