@@ -21,7 +21,7 @@ from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
-from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.sample_kinds import (
     DATA,
@@ -211,36 +211,20 @@ def _text_inputs(texts: TokenSource, text: TokenText) -> ModelInputs:
     return ModelInputs(batches, text.kind, how, is_fixed, notes=text.notes, tokens=facts)
 
 
-@dataclass(frozen=True, eq=False)
 class _Generation:
     """Inputs that are generated for a network without tokens."""
 
-    view: GraphView
-    kind: str
-    requested: InputRequest
-    progress: Progress
-    began: float = field(default_factory=time.monotonic)
-
-    @cached_property
-    def cost(self) -> float:
-        """The cost of a sample."""
-        return forward_cost(self.view) or sample_cost(self.view)
-
-    @cached_property
-    def samples(self) -> tuple[int, tuple[str, ...]]:
-        """The number of samples, and notes."""
-        return planned_samples(self.view, self.cost, self.requested)
-
-    @cached_property
-    def inversion(self) -> tuple[int, InversionSettings, tuple[str, ...]]:
-        """Number of inverted samples, settings, and notes."""
-        has_statistics = holds_statistics(self.view)
-        return planned_inversion(self.samples[0], self.cost, self.requested, has_statistics=has_statistics)
+    def __init__(self, view: GraphView, kind: str, requested: InputRequest, progress: Progress) -> None:
+        self.began = time.monotonic()
+        self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
+        self.cost = forward_cost(view) or sample_cost(view)  # of a sample
+        self.samples, self.notes = planned_samples(view, self.cost, requested)
+        self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
-        count, notes = self.samples
-        shelf = Shelf(cache, self.view, (self.kind, self.requested, count, self.inversion))
+        notes = self.notes
+        shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             batches, facts = kept
@@ -271,7 +255,7 @@ class _Generation:
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown = NOISE if self.kind == NOISE else LEAVES
-        count, seed = self.samples[0], self.requested.seed
+        count, seed = self.samples, self.requested.seed
         kind = SAMPLE_KINDS[shown].drawn_as
         batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=kind, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
@@ -298,7 +282,7 @@ class _Generation:
             why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
         else:
             count = _count(start)
-            rest = self.samples[0] - count
+            rest = self.samples - count
             enough = rest >= (count if requested.samples is None else 1)
             apart = seed + len(start) + 1
             leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
