@@ -37,16 +37,8 @@ class ResidualBranch:
     name: str  # the first node with a weight matrix, which tells a reader where it lies
 
 
-@dataclass(frozen=True)
-class ResidualBlock:
-    """Branches of one stream behind each other, as attention and the feed-forward layer behind it."""
-
-    branches: tuple[ResidualBranch, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of its first branch."""
-        return self.branches[0].name
+#: Branches of one stream behind each other, as attention and the feed-forward layer behind it.
+ResidualBlock = Sequence[ResidualBranch]
 
 
 def residual_branches(view: GraphView) -> list[ResidualBranch]:
@@ -63,7 +55,7 @@ def residual_branches(view: GraphView) -> list[ResidualBranch]:
     return branches
 
 
-def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
+def residual_blocks(branches: Sequence[ResidualBranch]) -> Sequence[ResidualBlock]:
     """Return branches in blocks: a new one begins where the first kind of branch of a network comes again."""
     first = branches[0].kind if branches else ()
     repeats = sum(branch.kind == first for branch in branches) > 1
@@ -72,7 +64,7 @@ def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
         if not blocks or branch.kind == first or not repeats:
             blocks.append([])
         blocks[-1].append(branch)
-    return [ResidualBlock(tuple(block)) for block in blocks]
+    return blocks
 
 
 def _sums(view: GraphView, node: NodeProto) -> Iterator[tuple[str, str]]:
