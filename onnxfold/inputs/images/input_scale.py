@@ -97,7 +97,11 @@ class _Front:
             return None
         if self.statistics is not None:
             mean, deviation = self.statistics
-            return _known_scale((mean - self.offset) / self.factor, deviation / np.abs(self.factor))
+            mean, deviation = (mean - self.offset) / self.factor, deviation / np.abs(self.factor)
+            # What lies in 0..a deviates by no more than sqrt(mean (a - mean)).
+            largest = _BYTE if mean.max() > _OF_BYTES else 1.0
+            fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
+            return InputScale(mean, deviation, largest if fits else np.inf)
         centre, spread = -self.offset / self.factor, 1.0 / np.abs(self.factor)
         if np.allclose(centre, 0.0) and np.allclose(spread, 1.0):
             return None
@@ -146,13 +150,6 @@ class _Front:
         node = self._view.producer(name)
         value = None if node is None else constant_value(node)
         return None if value is None else np.asarray(loaded(value), np.float64)
-
-
-def _known_scale(mean: Numbers, deviation: Numbers) -> InputScale:
-    """Return the scale of known statistics; what lies in 0..a deviates by no more than sqrt(mean (a - mean))."""
-    largest = _BYTE if mean.max() > _OF_BYTES else 1.0
-    fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
-    return InputScale(mean, deviation, largest if fits else np.inf)
 
 
 def _pixels(centre: Numbers, spread: Numbers, largest: float) -> InputScale:

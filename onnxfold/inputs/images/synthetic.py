@@ -21,6 +21,7 @@ from onnxfold.budget.costs.running import forward_cost
 from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.input_scale import InputScale, has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
@@ -266,14 +267,16 @@ def sample_cost(view: GraphView) -> float:
     return forward_cost(sized)
 
 
+_WORDS_BY_TYPE = {"i": "random ids", "u": "random ids", "b": "ones"}
+_WORDS_BY_RANK = {0: "zeros", 3: "1/f noise", 4: "dead leaves"}
+
+
 def describe_inputs(view: GraphView) -> str:
     """Return the kinds of inputs that :func:`synthetic_inputs` makes: 'dead leaves', 'Gaussian noise', ..."""
     if token_interface(view) is not None:
         return UNIFORM
-    words = (
-        _kind(_dtype(view, name) if input_scale(view, name) is None else np.dtype("f"), len(view.shape(name) or ()))
-        for name in view.input_names
-    )
+    kinds = ((i.dtype.kind if input_scale(view, i.name) is None else "f", len(i.shape)) for i in input_infos(view))
+    words = (_WORDS_BY_TYPE.get(kind) or _WORDS_BY_RANK.get(rank, "Gaussian noise") for kind, rank in kinds)
     return " and ".join(dict.fromkeys(words)) or "no inputs"
 
 
@@ -291,14 +294,6 @@ def _token_batches(view: GraphView, interface: TokenInterface, samples: int, see
 def others(view: GraphView, seed: int, kind: str = LEAVES) -> Others:
     """Return a function that makes the inputs of a language model which hold no tokens."""
     return lambda info, shape: _values(view, info.name, shape, seed, kind).astype(info.dtype)
-
-
-def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
-    if dtype.kind in "iu":
-        return "random ids"
-    if dtype.kind == "b":
-        return "ones"
-    return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
 
 
 def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:

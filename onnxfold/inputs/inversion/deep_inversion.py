@@ -38,17 +38,6 @@ from onnxfold.torch_graph.availability import load_torch, require_torch, torch_i
 
 
 @dataclass(frozen=True)
-class LossWeights:
-    """Weights of the terms of the minimised loss, see :data:`LossTerms`."""
-
-    statistics: float = 1.0
-    class_scores: float = 0.1
-    evenness: float = 1.0
-    variation: float = 0.01  # of the total variation along spatial axes
-    square: float = 0.001  # of the mean square
-
-
-@dataclass(frozen=True)
 class StepCounts:
     """Steps per batch."""
 
@@ -81,8 +70,6 @@ class InversionSettings:
     #: Time for all batches: those that would exceed it settle earlier, and the result hangs on the machine's speed.
     seconds: float = math.inf
     rate: LearningRate = LearningRate()
-    weights: LossWeights = LossWeights()
-    weights_alone: LossWeights = LossWeights(class_scores=1.0, variation=0.1)  # without statistics or fused layers
     batch: int = 128  # samples per batch, if memory allows; the statistics of fewer samples are noisier
     memory_bytes: int = 1 << 30  # memory for the activations of one batch
     #: Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.

@@ -120,7 +120,7 @@ class InversionObjective:
             self.graph.operations[node_key(node)] = self._layer_with_errors(self.graph.operations[node_key(node)], bias)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
-        """Return the terms that the model has for one batch, named as the fields of :class:`LossWeights`."""
+        """Return the terms that the model has for one batch, named as their :data:`WEIGHTS`."""
         self._thread.errors = errors = list[Tensor]()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
             tensors = self.graph.run(feeds, self.wanted)
@@ -192,6 +192,10 @@ class Adam:
             x.grad = None
 
 
+#: Weights of the terms of the minimised loss, see :data:`LossTerms`, of the total variation along spatial axes, and of
+#: the mean square; and those where there are neither statistics nor fused layers.
+WEIGHTS = {"statistics": 1.0, "class_scores": 0.1, "evenness": 1.0, "variation": 0.01, "square": 0.001}
+WEIGHTS_ALONE = WEIGHTS | {"class_scores": 1.0, "variation": 0.1}
 #: Every step sees the batch rolled by up to so many positions along every spatial axis.
 _SHIFT = 2
 
@@ -205,7 +209,7 @@ class Descent:
         alone = not (objective.has_statistics or objective.has_fused)
         steps = settings.steps
         self.planned = steps.alone if alone else steps.statistics if objective.has_statistics else steps.fused
-        self._weights = settings.weights_alone if alone else settings.weights
+        self._weights = WEIGHTS_ALONE if alone else WEIGHTS
 
     def run(
         self, feeds: Mapping[str, Tensor], labels: Tensor, schedule: Schedule, tell: Callable[[], None]
@@ -226,9 +230,9 @@ class Descent:
         terms = self._objective.terms({**feeds, **seen}, labels)
         if not any(t.requires_grad for t in terms.values()):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
-        parts = [self._weights.square * x.square().mean() for x in leaves.values()]
-        parts += [self._weights.variation * total_variation(x) for x in leaves.values()]
-        loss = torch.stack([*parts, *(getattr(self._weights, name) * term for name, term in terms.items())]).sum()
+        parts = [self._weights["square"] * x.square().mean() for x in leaves.values()]
+        parts += [self._weights["variation"] * total_variation(x) for x in leaves.values()]
+        loss = torch.stack([*parts, *(self._weights[name] * term for name, term in terms.items())]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return float(terms.get("statistics", loss).detach())
 

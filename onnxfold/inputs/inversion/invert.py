@@ -128,7 +128,6 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
         few = {n: half.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
         objective = half if _has_gradients(half, few, labels) else objective
 
-    result = {n: np.empty_like(whole[n]) for n in names}
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
     workers = _workers(parts, probe, settings)
     clock = Clock(settings, descents[0].planned, len(parts), workers)
@@ -140,11 +139,11 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
         optimised_values = descent.run(feeds, labels[part], clock.start(i), clock.check)
         after = descent.measure({**feeds, **optimised_values}, labels[part])
         for name, values in optimised_values.items():
-            result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
+            whole[name][part] = values.cpu().numpy()
         return before, after
 
     losses = run_batches(optimise, len(parts), workers, clock, progress)
-    inputs = _split(start, result, lengths)
+    inputs = _split(start, {n: whole[n] for n in names}, lengths)
     schedules = [clock.schedules[i] for i in range(len(parts))]
     steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
     before, after = ({n: float(np.mean([pair[i][n] for pair in losses])) for n in losses[0][i]} for i in (0, 1))

@@ -71,7 +71,8 @@ def readers_of_ids(view: GraphView, ids: str) -> list[NodeProto]:
 
 def _readers(nodes: list[NodeProto], same: set[str]) -> list[NodeProto]:
     """Return the nodes that look tensors that hold the ids up in tables of words."""
-    return [node for node in nodes if node.op_type in _TABLES and _index(node) in same]
+    places = ((node, _TABLES[node.op_type][0]) for node in nodes if node.op_type in _TABLES)
+    return [node for node, at in places if not same.isdisjoint(node.input[at : at + 1])]
 
 
 def _holders(nodes: list[NodeProto], ids: str) -> set[str]:
@@ -81,12 +82,6 @@ def _holders(nodes: list[NodeProto], ids: str) -> set[str]:
         if node.op_type in _HAND_ON and node.input and node.input[0] in same:
             same.update(node.output)
     return same
-
-
-def _index(node: NodeProto) -> str:
-    """Return the tensor that a node looks up in a table."""
-    at = _TABLES[node.op_type][0]
-    return node.input[at] if at < len(node.input) else ""
 
 
 def _parts(view: GraphView, nodes: list[NodeProto], same: set[str]) -> dict[str, tuple[str, tuple[int, ...]]]:

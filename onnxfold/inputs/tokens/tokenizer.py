@@ -216,6 +216,13 @@ def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[
     return () if tokenizer is None else tokenizer.rare
 
 
+def banned_ids(tokenizer: Tokenizer | None, rows: int) -> Array:
+    """Return which ids a model that writes must not write, shape (rows,): those that stand for no text."""
+    special = [] if tokenizer is None else [i for i in tokenizer.special if i < rows]
+    banned = np.isin(np.arange(rows), special)
+    return banned & (not banned.all())
+
+
 def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None, *, are_drawn: bool = False) -> Matrix:
     """Return the probability of every token, shape (rows,): as counted, with the prior of a tokenizer for the others.
 
