@@ -196,13 +196,12 @@ def given_samples(
     interface: TokenInterface | None = None,
 ) -> UserSamples:  # fmt: skip
     """Return samples as a model takes them."""
-    if isinstance(calibration, Mapping):
-        arrays, labels = without_labels(infos, calibration)
-    elif is_folder(calibration):
-        images = read_images(Path(calibration), infos, scale, most, requested)
-        return replace(images, arrays=checked_inputs(infos, images.arrays))
-    else:
-        arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
+    if not isinstance(calibration, Mapping):
+        if is_folder(calibration):
+            images = read_images(Path(calibration), infos, scale, most, requested)
+            return replace(images, arrays=checked_inputs(infos, images.arrays))
+        calibration = load_arrays(Path(calibration))
+    arrays, labels = without_labels(infos, calibration)
     if interface is None:
         return UserSamples(checked_inputs(infos, arrays), labels)
     made = complete_arrays(interface.with_session_types(infos), arrays)

@@ -17,6 +17,7 @@ from onnx import TensorProto
 from onnxfold.budget.costs.weights import common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.errors import MemoryLimitError, OnnxFoldError
+from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.tensors import Shape
@@ -209,11 +210,8 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
 def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, ...]]:
     """Return lengths of `rank` neighbouring axes of the first weights that are computed with what an input gives."""
-    reached, sizes = {name}, list[tuple[int, ...]]()
-    for node in view.nodes:
-        if reached.isdisjoint(node.input):
-            continue
-        reached.update(node.output)
+    sizes = list[tuple[int, ...]]()
+    for node in reached_nodes(view.nodes, [name]):
         read = [n for n in node.input if n in view.weights and view.elem_type(n) in _FLOATS]
         shapes = [tuple(view.weights[n].shape) for n in read]
         found = [shape[i : i + rank] for shape in shapes for i in reversed(range(len(shape) - rank + 1))]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, reached_nodes, read_names
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import MICROSOFT, SUM_AND_NORM
@@ -117,13 +117,10 @@ def _region(view: GraphView, places: dict[str, int], stream: str, result: str) -
         ahead += read_names(node)
     # What adds and norms gives the sum and its norm: the branch reads the norm.
     behind = {stream} if source is None or source.op_type not in SUM_AND_NORM else set(filter(None, source.output))
-    region: set[str] = set()
-    for key in sorted(before, key=places.__getitem__):
-        node = before[key]
-        if not behind.isdisjoint(read_names(node)):
-            region.add(key)
-            behind.update(filter(None, node.output))
-    return region if result in behind and result != stream else set()
+    nodes = [before[key] for key in sorted(before, key=places.__getitem__)]
+    region = list(reached_nodes(nodes, behind))
+    leads = result in behind.union(*(node.output for node in region))
+    return set(map(node_key, region)) if leads and result != stream else set()
 
 
 def _is_matrix(view: GraphView, name: str) -> bool:
