@@ -193,10 +193,9 @@ def model_inputs(
         raise ConfigError(
             "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
         )
-    generation = _Generation(view, kind, requested, progress)
     progress("generate inputs", 0, 0)
     if texts is None or kind == INVERTED:
-        return generation.kept_or_made(cache or Cache())
+        return _Generation(view, kind, requested, progress).kept_or_made(cache or Cache())
     # Tokens, with all other inputs: never images, whatever is requested.
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
@@ -223,19 +222,18 @@ class _Generation:
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
-        notes = self.notes
         shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             batches, facts = kept
             kind, reason, steps = facts["kind"], facts["reason"], tuple(facts["steps"])
             fixed = batch_of(self.view) is not None
-            return ModelInputs(batches, kind, reason, fixed, steps, notes=notes + tuple(facts["notes"]))
+            return ModelInputs(batches, kind, reason, fixed, steps, notes=self.notes + tuple(facts["notes"]))
         inputs = self.make()
         if not inputs.cut:
             facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
             shelf.keep(inputs.batches, facts)
-        return replace(inputs, notes=notes + inputs.notes)
+        return replace(inputs, notes=self.notes + inputs.notes)
 
     def make(self) -> ModelInputs:
         """Return new inputs."""
