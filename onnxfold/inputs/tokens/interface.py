@@ -255,40 +255,34 @@ Others = Callable[[TokenInput, tuple[int, ...]], Array]
 
 
 def token_feeds(
-    interface: TokenInterface, ids: Array, others: Others, *, real: Array | None = None, past: int = 0
+    interface: TokenInterface, ids: Array, others: Others, *, past: int = 0, is_hidden: bool = False
 ) -> dict[str, Array]:
-    """Return values of all inputs for sequences that begin behind a past."""
-    return {info.name: _value(info, ids, others, real, past) for info in interface.inputs}
+    """Return values of all inputs for sequences that begin behind a past, or begin anew behind one that is hidden."""
+    return {info.name: _value(info, ids, others, past, is_hidden) for info in interface.inputs}
 
 
 def whole_feeds(interface: TokenInterface, ids: Array, others: Others) -> dict[str, Array]:
     """Return values of all inputs for sequences that begin with the model; caches of a fixed length are hidden."""
-    past = fixed_past(interface)
-    if not past:
-        return token_feeds(interface, ids, others)
-    real = np.concatenate([np.zeros((len(ids), past), np.int64), np.ones(ids.shape, np.int64)], axis=1)
-
-    def hidden(info: TokenInput, shape: tuple[int, ...]) -> Array:
-        is_cache = info.purpose is Purpose.CACHE and not info.is_encoders
-        return np.zeros(shape, info.dtype) if is_cache else others(info, shape)
-
-    return token_feeds(interface, ids, hidden, real=real, past=past)
+    return token_feeds(interface, ids, others, past=fixed_past(interface), is_hidden=True)
 
 
-def _value(info: TokenInput, ids: Array, others: Others, real: Array | None, past: int) -> Array:
+def _value(info: TokenInput, ids: Array, others: Others, past: int, is_hidden: bool) -> Array:
     batch, length = ids.shape
     if info.purpose is Purpose.IDS:
         return ids.reshape(ids.shape if len(info.shape) == 2 else -1).astype(info.dtype)
     if info.purpose is Purpose.MASK:
-        return _mask(info, batch, length, real, past)
+        return _mask(info, batch, length, past, is_hidden)
     if info.purpose is Purpose.CAUSAL_MASK:
         return _causal_mask(info, batch, length, past)
     if info.purpose is Purpose.POSITIONS:
-        return _positions(info, batch, length, real, past)
+        first = 0 if is_hidden and len(info.shape) > 1 else past  # one row for all goes on behind what is hidden, too
+        leading = tuple(d or 1 for d in info.shape[:-2])  # sections of a rotary embedding, for instance
+        shape = (*leading, batch, length)[-len(info.shape) :]
+        return np.broadcast_to(np.arange(first, first + length), shape).astype(info.dtype)
     if info.purpose is Purpose.CACHE:
-        held = ENCODER_LENGTH if info.is_encoders else past  # what cross attention reads, or the past
-        shape = cache_of(info, batch, held)
-        return np.zeros(shape, info.dtype) if not held else others(info, shape)
+        is_seen = info.is_encoders or (past and not is_hidden)
+        shape = cache_of(info, batch, ENCODER_LENGTH if info.is_encoders else past)
+        return others(info, shape) if is_seen else np.zeros(shape, info.dtype)
     if info.purpose is Purpose.TYPES:
         return np.zeros((batch, length)[-len(info.shape) :], info.dtype)
     counts = {
@@ -327,11 +321,11 @@ def fixed_past(interface: TokenInterface) -> int:
     return lengths.pop() or 0 if len(lengths) == 1 else 0
 
 
-def _mask(info: TokenInput, batch: int, length: int, real: Array | None, past: int) -> Array:
+def _mask(info: TokenInput, batch: int, length: int, past: int, is_hidden: bool) -> Array:
     along = info.shape[-1] or (ENCODER_LENGTH if info.is_encoders else past + length)
     seen = np.ones((batch, along), info.dtype)
-    if real is not None and not info.is_encoders and real.shape == seen.shape:
-        seen = real.astype(info.dtype)
+    if is_hidden and not info.is_encoders and along == past + length:
+        seen[:, :past] = 0
     return seen if len(info.shape) == 2 else seen[0]
 
 
@@ -342,14 +336,3 @@ def _causal_mask(info: TokenInput, batch: int, length: int, past: int) -> Array:
     values = (np.where(seen, 0.0, -1e4) if info.dtype.kind == "f" else seen).astype(info.dtype)
     heads = tuple(d or 1 for d in info.shape[1:-2])
     return np.broadcast_to(values, (info.shape[0] or batch, *heads, length, total)).copy()
-
-
-def _positions(info: TokenInput, batch: int, length: int, real: Array | None, past: int) -> Array:
-    row = np.arange(past, past + length)
-    if len(info.shape) == 1:
-        return row.astype(info.dtype)
-    rows = np.broadcast_to(row, (batch, length))
-    if real is not None:
-        rows = np.maximum(np.cumsum(real, axis=1) - 1, 0)[:, -length:]
-    leading = tuple(d or 1 for d in info.shape[:-2])  # sections of a rotary embedding, for instance
-    return np.broadcast_to(rows, (*leading, *rows.shape)).astype(info.dtype)
