@@ -228,23 +228,9 @@ def _heads(view: GraphView, node: NodeProto) -> tuple[int, int]:
     """Return the number of heads in a cache, and their size; 0 for what is not known."""
     queries = attr_int(node, "num_heads", 0)
     cached = attr_int(node, "kv_num_heads", 0) or queries
-    width = _width(view, node.input[0])
+    width = (view.shape(node.input[0]) or (0,))[-1] or 0
     heads = queries if any(node.input[1:2]) else queries + 2 * cached  # without keys, these lie behind queries
     return cached, width // heads if heads else 0
-
-
-def _width(view: GraphView, tensor: str) -> int:
-    """Return the last dimension of a tensor, of the weight that made it where shapes say nothing; 0 if unknown."""
-    shape = view.shape(tensor)
-    if shape and shape[-1] is not None:
-        return shape[-1]
-    node = view.producer(tensor)
-    if node is None or node.op_type not in ("Add", "Cast", "Identity", "MatMul"):
-        return 0
-    for name in node.input:
-        if view.is_weight(name) and view.weights[name].shape:
-            return int(view.weights[name].shape[-1])
-    return _width(view, node.input[0])
 
 
 #: Positions of an encoder's result that a decoder reads.
