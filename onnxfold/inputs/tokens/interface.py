@@ -68,6 +68,8 @@ _ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Purpose], ...] = tuple
 )
 #: So many inputs that are alike are named.
 _SHOWN = 3
+#: Parts that hold the sequences themselves.
+_SEQUENCES = (Purpose.IDS, Purpose.EMBEDDED)
 #: Parts that tell a language model where there are no token ids.
 _TELLING = (Purpose.CACHE, Purpose.MASK, Purpose.CAUSAL_MASK)
 
@@ -114,20 +116,16 @@ class TokenInterface:
         """The size of batch that the model is fixed to; None where it takes any."""
         if self.table.is_alone:
             return 1
-        return next((info.shape[0] for info in self._sequences if len(info.shape) > 1), None)
+        return next((info.shape[0] for info in self.inputs_for(*_SEQUENCES) if len(info.shape) > 1), None)
 
     @property
     def fixed_length(self) -> int | None:
         """The length of sequences that the model is fixed to; None where it takes any."""
-        return next((info.shape[-1 if len(info.shape) < 3 else 1] for info in self._sequences), None)
+        return next((info.shape[-1 if len(info.shape) < 3 else 1] for info in self.inputs_for(*_SEQUENCES)), None)
 
     def length(self, usual: int) -> int:
         """Return the length that the model is fixed to, else the usual one, or as far as its positions reach."""
         return self.fixed_length or min(usual, self.table.longest or usual)
-
-    @property
-    def _sequences(self) -> list[TokenInput]:
-        return self.inputs_for(Purpose.IDS, Purpose.EMBEDDED)
 
     def with_session_types(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
         """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
