@@ -213,20 +213,15 @@ def synthetic_inputs(
         samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
     size = fixed or min(BATCH, samples)
     total = samples if exactly and fixed is None else max(1, samples // size) * size
-    starts = range(0, total, size)
     # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
     own = {name: shape[0] for name, shape in shapes.items() if shape and shape[0] not in (None, size)}
-    batches: Batches = [{} for _ in starts]
+    batches: Batches = [{} for _ in range(0, total, size)]
     for i, (name, shape) in enumerate(shapes.items()):
-        if not shape:
-            for batch in batches:
-                batch[name] = np.zeros((), _dtype(view, name))
-            continue
         step = own.get(name, size)
-        length = step * len(starts) if name in own else total
-        values = _values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        sizes = step * len(batches) if name in own else total, *(d or FREE_DIMENSION for d in shape[1:])
+        values = _values(view, name, sizes, seed + i, kind) if shape else np.zeros((), _dtype(view, name))
         for b, batch in enumerate(batches):
-            batch[name] = values[b * step : (b + 1) * step]
+            batch[name] = values[b * step : (b + 1) * step] if shape else values
     return batches
 
 
