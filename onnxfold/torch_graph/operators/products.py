@@ -4,21 +4,24 @@ import torch
 from torch import Tensor
 
 from onnxfold.torch_graph.operators.pooling import Windows, pad_spatial
-from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
+from onnxfold.torch_graph.registry import Operation, TorchNode, operations, operator
 
 _CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 _TRANSPOSE = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
 
 
-@operation("Gemm")
-def gemm(
-    a: Tensor, b: Tensor, c: Tensor | None = None, *,
-    alpha: float = 1.0, beta: float = 1.0, transA: bool = False, transB: bool = False,
-) -> Tensor:  # fmt: skip
+@operator("Gemm")
+def gemm(node: TorchNode) -> Operation:
     """``alpha A B + beta C`` of matrices that may be transposed."""
-    y = (a.t() if transA else a) @ (b.t() if transB else b)
-    y = y if alpha == 1.0 else alpha * y
-    return y if c is None else y + (c if beta == 1.0 else beta * c)
+    alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    transposed_a, transposed_b = node.integer("transA", 0), node.integer("transB", 0)
+
+    def run(a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+        y = (a.t() if transposed_a else a) @ (b.t() if transposed_b else b)
+        y = y if alpha == 1.0 else alpha * y
+        return y if c is None else y + (c if beta == 1.0 else beta * c)
+
+    return run
 
 
 operations({
