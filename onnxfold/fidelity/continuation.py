@@ -22,7 +22,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.token_inputs import TokenSource, framed_rows, require_tokenizer, tokens_of
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface, whole_feeds
 from onnxfold.inputs.tokens.language_model import LanguageModel, sequences_at_once, variety, write_greedily
-from onnxfold.inputs.tokens.tokenizer import Tokenizer
+from onnxfold.inputs.tokens.tokenizer import Tokenizer, banned_ids
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
 from onnxfold.report.closeness import PerplexityRecord
@@ -132,8 +132,7 @@ class Continuation:
         """Return the share of 4-grams that came before in the same text, of the mean greedy text."""
         fixed = model.interface.fixed_batch or 1
         starts = self._beginnings(-(-TEXTS // fixed) * fixed)
-        banned = np.zeros(model.interface.vocabulary, bool)
-        banned[[i for i in (self.tokenizer.special if self.tokenizer is not None else ()) if i < len(banned)]] = True
+        banned = banned_ids(self.tokenizer, model.interface.vocabulary)
         length = starts.shape[1] + WRITTEN
         model.require_memory(sequences_at_once(model, length, len(starts)), length)
         return float(1.0 - variety(write_greedily(model, banned, starts, WRITTEN, self.progress)[:TEXTS]).mean())
@@ -185,7 +184,7 @@ def read_windows(
         models.append(model)
         places.append(model.scores)
     source = TokenSource(views[0], models[0].interface, tokenizer=request.tokenizer, beside=beside)
-    tokenizer = require_tokenizer(source.found_tokenizer[0])
+    tokenizer = require_tokenizer(source.known)
     windows, front = _windows(source.interface, tokenizer, request)
     texts = Continuation(models, views, tokenizer, front, progress)
     meter = FidelityMeter(sessions[0].output_names, views[0])

@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold.files import Entry
-from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
+from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, part_of, read_config
 from onnxfold.inputs.tokens.cache_heads import Heads
 from onnxfold.inputs.tokens.tokenizer import NAME, pair_of
 
 #: Whole groups of heads go: every head of keys and values with all query heads that read it. So their ratio stays, and
 #: where all layers keep equally many, one number says it for all. `num_attention_heads` of ``config.json`` stays,
 #: because libraries divide `hidden_size` by it for the size of a head.
-_QUERIES, _SHARED = "num_attention_heads", "num_key_value_heads"
-#: Their names in Falcon.
-_OTHER_NAMES = ("num_kv_heads",)
-_LAYERS = "num_hidden_layers"
-#: Their names in GPT-2 and others.
-_OTHER_LAYERS = ("n_layer", "num_layers", "n_layers")
-#: Lists with an entry per layer.
-_PER_LAYER = ("layer_types",)
+_QUERIES = "num_attention_heads"
+#: Heads of keys and values, in Falcon at last; and layers, in GPT-2 and others at last.
+_SHARED = ("num_key_value_heads", "num_kv_heads")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+#: A list with an entry per layer.
+_PER_LAYER = "layer_types"
 #: Changes a configuration, given its name, in place; returns a note on what it could not state.
 Edit = Callable[[str, dict[str, Any]], str]
 
@@ -47,17 +45,9 @@ def with_configs(folder: ModelFolder, edit: Edit) -> tuple[ModelFolder, tuple[st
     return replace(folder, edited={**folder.edited, **edited}), tuple(filter(None, notes))
 
 
-def decoder_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the part about the decoder of genai's configuration; None where there is none."""
-    model = config.get("model")
-    decoder = model.get("decoder") if isinstance(model, dict) else None
-    return decoder if isinstance(decoder, dict) else None
-
-
-def parts_of(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the part about text of a configuration of transformers, empty where there is none, and the whole."""
-    text = config.get("text_config")
-    return (text if isinstance(text, dict) else {}), config
+def parts_of(name: str, config: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the parts that may state numbers: of genai's the decoder, of the other that about text, and the whole."""
+    return (part_of(config, "model", "decoder"),) if name == GENAI else (part_of(config, "text_config"), config)
 
 
 def _format_like(path: Path, config: dict[str, Any]) -> bytes:
@@ -93,42 +83,26 @@ def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelF
     old, new = was.pop() or 0, is_now.pop() or 0
 
     def edit(name: str, config: dict[str, Any]) -> str:
+        parts = parts_of(name, config)
+        stated = [(part, key) for part in parts for key in _SHARED if key in part]
+        part, key = stated[0] if stated else (parts[-1], _SHARED[0])
+        part[key] = new
         if name == GENAI:
-            _edit_genai(config, old, new)
-        elif not _edit_transformers(config, new):
-            return f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model"
+            queries = part.get(_QUERIES)
+            if isinstance(queries, int) and old and queries % old == 0:
+                part[_QUERIES] = queries // old * new
+        elif not stated:
+            return f"{name} stated no {key}: libraries that take {_QUERIES} for it cannot run this model"
         return ""
 
     return with_configs(folder, edit)
-
-
-def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
-    decoder = decoder_of(config)
-    if decoder is None:
-        return
-    decoder[_SHARED] = new
-    queries = decoder.get(_QUERIES)
-    if isinstance(queries, int) and old and queries % old == 0:
-        decoder[_QUERIES] = queries // old * new
-
-
-def _edit_transformers(config: dict[str, Any], new: int) -> bool:
-    """Write the number to where it stands, in the part about text perhaps; return whether it stood there."""
-    for part in parts_of(config):
-        for name in (_SHARED, *_OTHER_NAMES):
-            if name in part:
-                part[name] = new
-                return True
-    config[_SHARED] = new
-    return False
 
 
 def with_layers(folder: ModelFolder, before: int, left: list[int]) -> tuple[ModelFolder, tuple[str, ...]]:
     """Return a folder whose copy states how many layers are left, and notes on what could not be stated."""
 
     def edit(name: str, config: dict[str, Any]) -> str:
-        parts = (decoder_of(config) or {},) if name == GENAI else parts_of(config)
-        is_stated = any(_state(part, before, left) for part in parts)
+        is_stated = any(_state(part, before, left) for part in parts_of(name, config))
         return "" if is_stated else f"{name} did not state {before} layers, and stayed as it is"
 
     return with_configs(folder, edit)
@@ -136,15 +110,15 @@ def with_layers(folder: ModelFolder, before: int, left: list[int]) -> tuple[Mode
 
 def _state(part: dict[str, Any], before: int, left: list[int]) -> bool:
     """Write the number to where it stands; return whether it stood there."""
-    key = next((key for key in (_LAYERS, *_OTHER_LAYERS) if part.get(key) == before), None)
+    key = next((key for key in _LAYERS if part.get(key) == before), None)
     if key is None:
         return False
     part[key] = len(left)
-    for name in _PER_LAYER:
-        if isinstance(part.get(name), list) and len(part[name]) == before:
-            part[name] = [part[name][i] for i in left]
-    sliding = part.get("sliding_window")
-    if isinstance(sliding, dict) and isinstance(sliding.get("layers"), list):
+    each = part.get(_PER_LAYER)
+    if isinstance(each, list) and len(each) == before:
+        part[_PER_LAYER] = [each[i] for i in left]
+    sliding = part_of(part, "sliding_window")
+    if isinstance(sliding.get("layers"), list):
         sliding["layers"] = [left.index(i) for i in sliding["layers"] if i in left]
     return True
 

@@ -118,6 +118,14 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def part_of(config: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """Return a part of a configuration, empty where there is none."""
+    for key in keys:
+        part = config.get(key)
+        config = part if isinstance(part, dict) else {}
+    return config
+
+
 def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:
     """Return the one model of a folder."""
     models = [entry.place for entry in entries if entry.place.suffix.lower() == _ONNX and not entry.is_folder]
@@ -128,19 +136,10 @@ def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:
         raise UnsupportedModelError(
             f"'{folder}' holds {len(models)} ONNX files ({names}), which are no single model: fold each file by itself"
         )
-    expected = _named_by_genai(folder)
-    if expected is not None and Path(expected) != models[0]:
+    decoder = part_of(read_config(folder / GENAI), "model", "decoder") if os.path.isfile(folder / GENAI) else {}
+    expected = decoder.get("filename")
+    if isinstance(expected, str) and Path(expected) != models[0]:
         raise ModelNotFoundError(f"'{folder / GENAI}' names the model '{expected}', and the folder holds '{models[0]}'")
     if next(entry for entry in entries if entry.place == models[0]).target is not None:
         raise ConfigError(f"'{folder / models[0]}' is a link: put the model in its place")
     return models[0]
-
-
-def _named_by_genai(folder: Path) -> str | None:
-    """Return the file that genai's configuration names; None where there is none."""
-    if not os.path.isfile(folder / GENAI):
-        return None
-    entry: Any = read_config(folder / GENAI)
-    for key in ("model", "decoder", "filename"):
-        entry = entry.get(key) if isinstance(entry, dict) else None
-    return entry if isinstance(entry, str) else None

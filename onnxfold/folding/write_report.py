@@ -19,6 +19,7 @@ from onnxfold.folding.open_model import all_refusals
 from onnxfold.folding.trim_vocabulary import FoldedFile
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.input_scale import has_channels_last
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import INVERTED
@@ -142,6 +143,6 @@ def _picture(inputs: ModelInputs | None) -> bytes:
     if images is None:
         return b""
     step = max(1, -(-max(images.shape[1:]) // _PIXELS))
-    last = images.shape[3] in (1, 3, 4) and images.shape[1] not in (1, 3, 4)
+    last = has_channels_last(images.shape)
     shown = images[:_SHOWN]
     return png_grid(shown[:, ::step, ::step] if last else shown[:, :, ::step, ::step], columns=_COLUMNS)

@@ -130,6 +130,15 @@ def read_names(node: NodeProto) -> list[str]:
     return [name for name in dict.fromkeys([*node.input, *captured_names(node)]) if name]
 
 
+def reached_nodes(nodes: Iterable[NodeProto], tensors: Iterable[str]) -> Iterator[NodeProto]:
+    """Yield those of some nodes, in the order of a graph, that depend on any of some tensors."""
+    reached = set(tensors)
+    for node in nodes:
+        if not reached.isdisjoint(read_names(node)):
+            reached.update(filter(None, node.output))
+            yield node
+
+
 def outer_tensors(graph: GraphProto) -> list[str]:
     """Return the outer tensors that a body reads, in order, each once."""
     names: dict[str, None] = {}

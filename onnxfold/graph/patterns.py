@@ -1,7 +1,7 @@
 """Patterns of nodes: expressions that are matched from their last node upwards, and numbers that a node picks."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -75,6 +75,13 @@ def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
     """Return the node that alone reads a tensor, None if others do or the graph gives it out."""
     readers = view.consumers(tensor)
     return readers[0] if len(readers) == 1 and tensor not in view.output_names else None
+
+
+def behind(view: GraphView, tensor: str, op_types: Collection[str]) -> str:
+    """Return the tensor that a tensor is made of by some operators alone, each by its first input."""
+    while (node := view.producer(tensor)) is not None and node.op_type in op_types:
+        tensor = node.input[0]
+    return tensor
 
 
 def multiplies_weight(view: GraphView, node: NodeProto) -> bool:

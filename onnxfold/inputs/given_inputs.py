@@ -11,7 +11,6 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -80,9 +79,8 @@ def require_file(path: object) -> Path:
 
 def require_samples(path: object, *, scaled: bool) -> Path:
     """Return the path of samples: a folder of images, or a file of arrays that can be read from more than once."""
-    with suppress(OSError, ValueError):  # what is wrong with the path is said below
-        if isinstance(path, str | os.PathLike) and Path(path).is_dir():
-            return Path(path)
+    if isinstance(path, str | os.PathLike) and os.path.isdir(path):
+        return Path(path)
     if scaled:
         raise ConfigError(
             f"mean, std and channels are for a folder of images, and '{path}' is none: scale its arrays before"

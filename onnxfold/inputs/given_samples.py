@@ -34,6 +34,8 @@ _FORMATS = ("JPEG", "PNG")
 _CENTRE = 0.875
 _MODES = {1: "L", 3: "RGB"}
 _BYTE = 255.0
+#: Where no scale is given, pixels stay as they are.
+_AS_THEY_ARE = PixelScale((), (), _BYTE)
 
 
 def read_images(
@@ -46,13 +48,14 @@ def read_images(
     """
     if find_spec("PIL") is None:
         raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
+    scale = scale or _AS_THEY_ARE
     paths = image_files(folder)
     info, image_shape, is_last = _image_input(infos)
     _check_scale(info, image_shape[2], scale)
     batch = fixed_batch([info.shape]) or 1
     count = min(most, len(paths))
     count -= count % batch if count > batch else 0
-    dtype = np.dtype(np.uint8 if _keeps_pixels(scale) else np.float32)
+    dtype = np.dtype(np.float32 if scale.mean else np.uint8)
     shape = (count, *(d or 0 for d in info.shape[1:]))
     needed = memory.array_bytes(shape, dtype.itemsize)
     memory.require(needed, f"{count} images of '{folder}'", "give fewer --samples, or more with --max-memory")
@@ -64,7 +67,7 @@ def read_images(
         except Exception as error:  # what decoders raise on damaged files is not documented
             unread, first = unread + 1, first or f"'{path.relative_to(folder)}': {_reason(error)}"
             continue
-        inputs = values if scale is None else _inputs(values, scale)
+        inputs = _inputs(values, scale)
         pixels[read] = inputs if is_last else inputs.transpose(2, 0, 1)
         read += 1
     if not read:
@@ -75,8 +78,7 @@ def read_images(
     if requested is not None and requested > len(paths):
         notes.append(f"{requested} samples were requested; '{folder}' holds {len(paths)} images")
     kept = pixels[: read - read % batch if read > batch else read]
-    how = "pixels as they are" if scale is None else str(scale)
-    reason = f"{len(kept)} of {len(paths)} images of '{folder}', {how}"
+    reason = f"{len(kept)} of {len(paths)} images of '{folder}', {scale}"
     return UserSamples({info.name: kept}, reason=reason, notes=tuple(notes))
 
 
@@ -109,12 +111,12 @@ def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, tuple[int, int, int
     return info, (height, width, channels or 0), last
 
 
-def _check_scale(info: InputInfo, channels: int, scale: PixelScale | None) -> None:
+def _check_scale(info: InputInfo, channels: int, scale: PixelScale) -> None:
     if info.dtype.kind in "biu" and info.dtype != np.uint8:
         raise ConfigError(f"input '{info.name}' is of the type {info.dtype}: give its values as an .npz file")
-    if scale is not None and scale.is_bgr and channels == 1:
+    if scale.is_bgr and channels == 1:
         raise ConfigError(f"input '{info.name}' has one channel, which has no order: leave out channels")
-    if scale is None or _keeps_pixels(scale):
+    if not scale.mean:
         if info.dtype == np.uint8:
             return
         raise ConfigError(
@@ -150,14 +152,10 @@ def _centre(path: Path, shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
     return np.asarray(fitted, np.uint8).reshape(shape)
 
 
-def _keeps_pixels(scale: PixelScale | None) -> bool:
-    return scale is None or not scale.mean
-
-
 def _inputs(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> Array:
     if scale.is_bgr:
         pixels = pixels[:, :, ::-1]
-    if _keeps_pixels(scale):
+    if not scale.mean:
         return pixels
     mean, std = (np.array(values) * (_BYTE / scale.largest) for values in (scale.mean, scale.std))
     return ((pixels - mean) / std).astype(np.float32)
@@ -198,13 +196,12 @@ def given_samples(
     interface: TokenInterface | None = None,
 ) -> UserSamples:  # fmt: skip
     """Return samples as a model takes them."""
-    if isinstance(calibration, Mapping):
-        arrays, labels = without_labels(infos, calibration)
-    elif is_folder(calibration):
-        images = read_images(Path(calibration), infos, scale, most, requested)
-        return replace(images, arrays=checked_inputs(infos, images.arrays))
-    else:
-        arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
+    if not isinstance(calibration, Mapping):
+        if is_folder(calibration):
+            images = read_images(Path(calibration), infos, scale, most, requested)
+            return replace(images, arrays=checked_inputs(infos, images.arrays))
+        calibration = load_arrays(Path(calibration))
+    arrays, labels = without_labels(infos, calibration)
     if interface is None:
         return UserSamples(checked_inputs(infos, arrays), labels)
     made = complete_arrays(interface.with_session_types(infos), arrays)

@@ -17,11 +17,13 @@ from onnx import TensorProto
 from onnxfold.budget.costs.weights import common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.errors import MemoryLimitError, OnnxFoldError
+from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
 from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
@@ -175,7 +177,6 @@ _SIZES = (
     ((640, 640), FREE_DIMENSION),
     (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
 )  # fmt: skip
-_IMAGE_CHANNELS = (1, 3, 4)
 #: Lengths of axes of weights that are tried.
 _WEIGHT_SIZES = 12
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -209,11 +210,8 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
 def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, ...]]:
     """Return lengths of `rank` neighbouring axes of the first weights that are computed with what an input gives."""
-    reached, sizes = {name}, list[tuple[int, ...]]()
-    for node in view.nodes:
-        if reached.isdisjoint(node.input):
-            continue
-        reached.update(node.output)
+    sizes = list[tuple[int, ...]]()
+    for node in reached_nodes(view.nodes, [name]):
         read = [n for n in node.input if n in view.weights and view.elem_type(n) in _FLOATS]
         shapes = [tuple(view.weights[n].shape) for n in read]
         found = [shape[i : i + rank] for shape in shapes for i in reversed(range(len(shape) - rank + 1))]
@@ -253,8 +251,8 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
     for name in view.input_names:
         shape = view.shape(name) or ()
         symbols = view.symbols(name) or ("",) * len(shape)
-        is_first = len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
-        is_last = len(shape) == 4 and shape[3] in _IMAGE_CHANNELS
+        is_first = len(shape) == 4 and shape[1] in IMAGE_CHANNELS
+        is_last = len(shape) == 4 and shape[3] in IMAGE_CHANNELS
         sides = shape[2:] if is_first else shape[1:3] if is_last else ()
         lengths = [other] * len(shape)
         if set(sides) == {None}:  # height and width of an image are free

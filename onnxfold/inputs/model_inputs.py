@@ -21,7 +21,7 @@ from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
-from onnxfold.inputs.inversion.deep_inversion import InversionSettings, deep_inversion, obstacle, optimised_inputs
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.sample_kinds import (
     DATA,
@@ -193,10 +193,9 @@ def model_inputs(
         raise ConfigError(
             "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
         )
-    generation = _Generation(view, kind, requested, progress)
     progress("generate inputs", 0, 0)
     if texts is None or kind == INVERTED:
-        return generation.kept_or_made(cache or Cache())
+        return _Generation(view, kind, requested, progress).kept_or_made(cache or Cache())
     # Tokens, with all other inputs: never images, whatever is requested.
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
@@ -211,48 +210,30 @@ def _text_inputs(texts: TokenSource, text: TokenText) -> ModelInputs:
     return ModelInputs(batches, text.kind, how, is_fixed, notes=text.notes, tokens=facts)
 
 
-@dataclass(frozen=True, eq=False)
 class _Generation:
     """Inputs that are generated for a network without tokens."""
 
-    view: GraphView
-    kind: str
-    requested: InputRequest
-    progress: Progress
-    began: float = field(default_factory=time.monotonic)
-
-    @cached_property
-    def cost(self) -> float:
-        """The cost of a sample."""
-        return forward_cost(self.view) or sample_cost(self.view)
-
-    @cached_property
-    def samples(self) -> tuple[int, tuple[str, ...]]:
-        """The number of samples, and notes."""
-        return planned_samples(self.view, self.cost, self.requested)
-
-    @cached_property
-    def inversion(self) -> tuple[int, InversionSettings, tuple[str, ...]]:
-        """Number of inverted samples, settings, and notes."""
-        has_statistics = holds_statistics(self.view)
-        return planned_inversion(self.samples[0], self.cost, self.requested, has_statistics=has_statistics)
+    def __init__(self, view: GraphView, kind: str, requested: InputRequest, progress: Progress) -> None:
+        self.began = time.monotonic()
+        self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
+        self.cost = forward_cost(view) or sample_cost(view)  # of a sample
+        self.samples, self.notes = planned_samples(view, self.cost, requested)
+        self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
-        count, notes = self.samples
-        shelf = Shelf(cache, self.view, (self.kind, self.requested, count, self.inversion))
+        shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             batches, facts = kept
-            inputs = ModelInputs(
-                batches, facts["kind"], facts["reason"], batch_of(self.view) is not None, tuple(facts["steps"])
-            )
-            return replace(inputs, notes=notes + tuple(facts["notes"]))
+            kind, reason, steps = facts["kind"], facts["reason"], tuple(facts["steps"])
+            fixed = batch_of(self.view) is not None
+            return ModelInputs(batches, kind, reason, fixed, steps, notes=self.notes + tuple(facts["notes"]))
         inputs = self.make()
         if not inputs.cut:
             facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
             shelf.keep(inputs.batches, facts)
-        return replace(inputs, notes=notes + inputs.notes)
+        return replace(inputs, notes=self.notes + inputs.notes)
 
     def make(self) -> ModelInputs:
         """Return new inputs."""
@@ -272,7 +253,7 @@ class _Generation:
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown = NOISE if self.kind == NOISE else LEAVES
-        count, seed = self.samples[0], self.requested.seed
+        count, seed = self.samples, self.requested.seed
         kind = SAMPLE_KINDS[shown].drawn_as
         batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=kind, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
@@ -294,22 +275,20 @@ class _Generation:
                 f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
                 f"--input-steps {steps} makes them again",
             )
-        inverted = ModelInputs(
-            inputs, INVERTED, "", batch_of(self.view) is not None, done.steps_per_batch, done.cut, notes
-        )
         if "statistics" in done.final:
             was, is_now = done.initial["statistics"], done.final["statistics"]
             why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-            return replace(inverted, reason=why)
-        count = _count(start)
-        rest = self.samples[0] - count
-        enough = rest >= (count if requested.samples is None else 1)
-        apart = seed + len(start) + 1
-        leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
-        aims = {"class_scores": "class scores", "evenness": "even channels"}
-        aim = " and ".join(words for term, words in aims.items() if term in done.final)
-        why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-        return replace(inverted, batches=inputs + leaves, reason=why)
+        else:
+            count = _count(start)
+            rest = self.samples - count
+            enough = rest >= (count if requested.samples is None else 1)
+            apart = seed + len(start) + 1
+            leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
+            aims = {"class_scores": "class scores", "evenness": "even channels"}
+            aim = " and ".join(words for term, words in aims.items() if term in done.final)
+            why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
+            inputs += leaves
+        return ModelInputs(inputs, INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes)
 
 
 def _count(batches: Batches) -> int:
@@ -325,9 +304,8 @@ def _user_inputs(
         if texts is None:
             raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
         return _text_inputs(texts, texts.read_text(Path(calibration), InputRequest(samples)))
-    most, limits = 0, tuple[str, ...]()
-    if is_folder(calibration):  # there for being used, whatever a run costs
-        most, limits = planned_images(view, samples)
+    # Images of a folder are there for being used, whatever a run costs.
+    most, limits = planned_images(view, samples) if is_folder(calibration) else (0, ())
     interface = None if texts is None else texts.interface
     user_samples = given_samples(
         input_infos(view), calibration, scale, most=most, requested=samples, interface=interface
@@ -367,11 +345,10 @@ def with_own_text(
     shortest = min(ids.shape[1], text.ids.shape[1])
     fronts = np.concatenate([batch[name][:, :shortest] for batch in batches])
     seen = np.concatenate([ids.ravel(), text.ids.ravel()])
-    reason = f"{text.ids.size:,} tokens between them {text.reason}"
     return replace(
         user_inputs,
         batches=batches,
-        reason=f"{user_inputs.reason}; {reason}" if user_inputs.reason else reason,
+        reason=f"{user_inputs.reason}; {text.ids.size:,} tokens between them {text.reason}",
         tokens=replace(user_inputs.tokens, short=texts.short_batch(fronts), words=texts.words(seen)),
     )
 

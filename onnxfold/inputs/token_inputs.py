@@ -6,7 +6,6 @@ are, or evenly.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from onnxfold.graph.files.save import loaded_bytes
 from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import float_values
+from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.kept_inputs import Shelf, is_text
 from onnxfold.inputs.sample_kinds import DATA, FILLED, PRIOR, SAMPLE_KINDS, UNIFORM, WRITTEN
@@ -30,7 +29,7 @@ from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, whole_feeds
 from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, reread_texts
 from onnxfold.inputs.tokens.token_plan import TokenPlan
-from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, find_tokenizer, frequencies, read_text
+from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, banned_ids, find_tokenizer, frequencies, read_text
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
@@ -74,7 +73,7 @@ class TokenText:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TokenSource:
     """Where tokens for a model may come from."""
 
@@ -86,6 +85,10 @@ class TokenSource:
     seed: int = 0  # seed of inputs that are not made of tokens
     beside: object = None  # the file beside which a tokenizer may lie, where it is not the source
 
+    def __post_init__(self) -> None:
+        # The tokenizer, and a note if one beside the model cannot be read.
+        self.known, self.notes = find_tokenizer(self.tokenizer, self.source if self.beside is None else self.beside)
+
     def make_text(
         self, requested: InputRequest, *, cache: Cache | None = None, any_ids: bool = False,
         tokens: int = token_plan.TOKENS, progress: Progress = silent,
@@ -96,21 +99,12 @@ class TokenSource:
             text = self.draw(plan, requested.seed, "requested", any_ids=True)
         else:
             text = self.text(plan, requested, cache=cache, progress=progress)
-        return replace(text, notes=(*self.found_tokenizer[1], *plan.notes))
-
-    @cached_property
-    def found_tokenizer(self) -> tuple[Tokenizer | None, tuple[str, ...]]:
-        """The tokenizer, and a note if one beside the model cannot be read."""
-        return find_tokenizer(self.tokenizer, self.source if self.beside is None else self.beside)
-
-    @property
-    def _known(self) -> Tokenizer | None:
-        return self.found_tokenizer[0]
+        return replace(text, notes=(*self.notes, *plan.notes))
 
     def read_text(self, path: Path, requested: InputRequest) -> TokenText:
         """Return the ids of the front of a text, in sequences."""
         plan = token_plan.planned_tokens(self.view, self.interface, requested, text=token_plan.GIVEN_TEXT)
-        tokenizer = require_tokenizer(self._known)
+        tokenizer = require_tokenizer(self.known)
         front, behind = tokenizer.frame
         length = plan.length - len(front) - len(behind)
         ids = tokens_of(path, tokenizer, self.interface, most=plan.count * length)
@@ -141,7 +135,7 @@ class TokenSource:
     def words(self, ids: Array, kind: str = DATA) -> Matrix | None:
         """Return how common every token is where inputs of a kind show these; None where no table of them is known."""
         table, are_drawn = self.interface.table, SAMPLE_KINDS[kind].are_words_alone
-        return frequencies(ids, table.rows, self._known, are_drawn=are_drawn) if table.is_known else None
+        return frequencies(ids, table.rows, self.known, are_drawn=are_drawn) if table.is_known else None
 
     def facts(self, ids: Array | None, kind: str = DATA) -> TokenFacts:
         """Return facts about the model, and about inputs of some ids."""
@@ -167,17 +161,13 @@ class TokenSource:
     @property
     def others(self) -> Others:
         """A function that makes inputs which hold no tokens."""
-
-        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
-            return float_values(self.view, info.name, shape, self.seed).astype(info.dtype)
-
-        return values
+        return synthetic.others(self.view, self.seed)
 
     def text(
         self, plan: TokenPlan, requested: InputRequest, *, cache: Cache | None = None, progress: Progress = silent
     ) -> TokenText:
         """Return ids: what the model writes if it can within the time, else ids by how common they are."""
-        known = None if self._known is None else self._known.digest
+        known = None if self.known is None else self.known.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, known))
         ids = InputInfo("ids", np.dtype(np.int64), (None, plan.length))
         checks = {"kind": _KINDS.__contains__, "reason": is_text}
@@ -191,7 +181,7 @@ class TokenSource:
 
     def draw(self, plan: TokenPlan, seed: int, why: str, *, any_ids: bool = False) -> TokenText:
         """Return ids drawn one by one, by how common they are where that is known, or any."""
-        tokenizer = None if any_ids else self._known
+        tokenizer = None if any_ids else self.known
         front, behind = ((), ()) if tokenizer is None else self._frame(plan.length)
         ids = self._random((plan.count, plan.length), seed, tokenizer)
         ids[:, : len(front)] = front
@@ -233,14 +223,14 @@ class TokenSource:
             return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
         texts, free = self._draw_starts(self._multiple(whole * _SPARE), plan.length, seed)
-        writing = Writing(model, self._banned, seed, progress)
+        writing = Writing(model, banned_ids(self.known, self.interface.vocabulary), seed, progress)
         if model.caches:
             ids = language_model.continue_texts(writing, texts, free)
         else:
             how = f"{how}, in {most} readings"
             ids = reread_texts(writing, texts, free, most)
         written = language_model.most_varied(ids, whole)
-        others = self._random((plan.count - whole, plan.length), seed + 2, self._known)
+        others = self._random((plan.count - whole, plan.length), seed + 2, self.known)
         whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
         loose = min(self._multiple(len(others) * _LOOSE), whole_batches)
         if loose and model.scores_every_position:
@@ -254,14 +244,15 @@ class TokenSource:
 
     def _fill_in(self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress) -> TokenText:
         seed = requested.seed
-        blank = None if self._known is None else self._known.blank
+        blank = None if self.known is None else self.known.blank
         readings, why = token_plan.affordable_readings(self.view, plan, requested)
         if blank is None or blank >= self.interface.vocabulary or not readings:
             return self.draw(plan, seed, why or "no tokenizer.json says what a blank is")
         starts = self.draw(plan, seed, "").ids
         front, behind = self._frame(plan.length)
         inner = slice(len(front), plan.length - len(behind))
-        ids = language_model.fill_in(Writing(model, self._banned, seed, progress), starts, inner, blank)
+        writing = Writing(model, banned_ids(self.known, self.interface.vocabulary), seed, progress)
+        ids = language_model.fill_in(writing, starts, inner, blank)
         return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
 
     def _session(self) -> Session:
@@ -277,8 +268,8 @@ class TokenSource:
 
     def _draw_starts(self, count: int, length: int, seed: int) -> tuple[Array, Array]:
         """Return drawn ids, half of them with a first one as texts have it, and the places that the model writes."""
-        texts = self._random((count, length), seed + 1, self._known)
-        known = () if self._known is None else self._known.beginnings
+        texts = self._random((count, length), seed + 1, self.known)
+        known = () if self.known is None else self.known.beginnings
         begins = [i for i in known if i < self.interface.vocabulary]
         if begins:
             texts[::2, 0] = np.resize(begins, len(texts[::2]))
@@ -294,17 +285,10 @@ class TokenSource:
 
     def _frame(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special ids around every sequence, where there is room for them."""
-        assert self._known is not None
-        front, behind = self._known.frame
+        assert self.known is not None
+        front, behind = self.known.frame
         fits = len(front) + len(behind) < length and all(i < self.interface.vocabulary for i in (*front, *behind))
         return (front, behind) if fits else ((), ())
-
-    @property
-    def _banned(self) -> Array:
-        banned = np.zeros(self.interface.vocabulary, bool)
-        special = () if self._known is None else self._known.special
-        banned[[i for i in special if i < len(banned)]] = True
-        return banned if not banned.all() else np.zeros_like(banned)
 
 
 def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:

@@ -114,44 +114,26 @@ _MOST_NUMBERS = 64 << 20
 class Projection:
     """A product x W, and a bias that may be added."""
 
-    product: NodeProto
-    shift: NodeProto | None = None  # the Add of a weight with one axis
-
-    @property
-    def weight(self) -> str:
-        """W, of shape (inputs, outputs)."""
-        return str(self.product.input[1])
-
-    def bias(self, view: GraphView) -> str:
-        """Return the weight that is added; '' without one."""
-        return next((name for name in self.shift.input if view.is_weight(name)), "") if self.shift is not None else ""
-
-    @property
-    def result(self) -> str:
-        """The tensor that it writes."""
-        return str((self.shift or self.product).output[0])
-
-    @property
-    def nodes(self) -> list[NodeProto]:
-        """The nodes, in the order in which they run."""
-        return [self.product] if self.shift is None else [self.product, self.shift]
+    nodes: tuple[NodeProto, ...]  # the product, and perhaps the Add of a weight with one axis
+    weights: tuple[str, ...]  # W, of shape (inputs, outputs), and perhaps the weight that is added
 
 
 def projection(view: GraphView, tensor: str) -> Projection | None:
     """Return the projection that writes a tensor, None where other nodes read what it computes, or hold its weights."""
     node = view.producer(tensor)
-    shift = None
+    shifts: tuple[NodeProto, ...] = ()
+    bias: list[str] = []
     if node is not None and node.op_type == "Add" and _is_alone(view, tensor):
         bias = [name for name in node.input if view.is_weight(name)]
         others = [name for name in node.input if name not in bias]
         if len(bias) != 1 or len(others) != 1 or only_reader(view, bias[0]) is None:
             return None
-        shift, tensor, node = node, others[0], view.producer(others[0])
+        shifts, tensor, node = (node,), others[0], view.producer(others[0])
     if node is None or not _is_product(view, node) or not _is_alone(view, tensor):
         return None
-    result = Projection(node, shift)
-    columns = view.weights[result.weight].shape[1:]
-    return result if shift is None or view.weights[result.bias(view)].shape == columns else None
+    columns = view.weights[node.input[1]].shape[1:]
+    fits = all(view.weights[name].shape == columns for name in bias)
+    return Projection((node, *shifts), (node.input[1], *bias)) if fits else None
 
 
 def query_products(view: GraphView) -> Iterator[NodeProto]:
@@ -165,7 +147,7 @@ def query_products(view: GraphView) -> Iterator[NodeProto]:
             source = before.input[0]
         writer = projection(view, source)
         if writer is not None:
-            yield writer.product
+            yield writer.nodes[0]
 
 
 def packed_projection(view: GraphView, node: NodeProto) -> Projection | None:
@@ -176,7 +158,7 @@ def packed_projection(view: GraphView, node: NodeProto) -> Projection | None:
     if packed is None:
         return None
     counts = head_counts(node)
-    heads, columns = counts[0] + 2 * counts[1], view.weights[packed.weight].shape[1]
+    heads, columns = counts[0] + 2 * counts[1], view.weights[packed.weights[0]].shape[1]
     return packed if min(counts) > 0 and columns % heads == 0 else None
 
 
@@ -187,12 +169,9 @@ def head_counts(node: NodeProto) -> tuple[int, int]:
 
 def have_room(view: GraphView) -> bool:
     """Return whether bases of what all queries are computed of fit into memory."""
-    packed_products = (
-        projected.product
-        for projected in (packed_projection(view, node) for node in view.nodes)
-        if projected is not None
-    )
-    weights = {product.input[1] for product in (*packed_products, *query_products(view))}
+    packed = (packed_projection(view, node) for node in view.nodes)
+    weights = {projected.weights[0] for projected in packed if projected is not None}
+    weights |= {product.input[1] for product in query_products(view)}
     return sum(view.weights[name].shape[0] ** 2 for name in weights) <= _MOST_NUMBERS
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, reached_nodes, read_names
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import MICROSOFT, SUM_AND_NORM
@@ -37,16 +37,8 @@ class ResidualBranch:
     name: str  # the first node with a weight matrix, which tells a reader where it lies
 
 
-@dataclass(frozen=True)
-class ResidualBlock:
-    """Branches of one stream behind each other, as attention and the feed-forward layer behind it."""
-
-    branches: tuple[ResidualBranch, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of its first branch."""
-        return self.branches[0].name
+#: Branches of one stream behind each other, as attention and the feed-forward layer behind it.
+ResidualBlock = Sequence[ResidualBranch]
 
 
 def residual_branches(view: GraphView) -> list[ResidualBranch]:
@@ -63,7 +55,7 @@ def residual_branches(view: GraphView) -> list[ResidualBranch]:
     return branches
 
 
-def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
+def residual_blocks(branches: Sequence[ResidualBranch]) -> Sequence[ResidualBlock]:
     """Return branches in blocks: a new one begins where the first kind of branch of a network comes again."""
     first = branches[0].kind if branches else ()
     repeats = sum(branch.kind == first for branch in branches) > 1
@@ -72,7 +64,7 @@ def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
         if not blocks or branch.kind == first or not repeats:
             blocks.append([])
         blocks[-1].append(branch)
-    return [ResidualBlock(tuple(block)) for block in blocks]
+    return blocks
 
 
 def _sums(view: GraphView, node: NodeProto) -> Iterator[tuple[str, str]]:
@@ -98,8 +90,7 @@ def _alike(view: GraphView, a: str, b: str) -> bool:
 def _branch(
     view: GraphView, places: dict[str, int], join: NodeProto, stream: str, result: str
 ) -> ResidualBranch | None:
-    source = view.producer(stream)
-    region = _region(view, places, stream, result, -1 if source is None else places[node_key(source)])
+    region = _region(view, places, stream, result)
     if not region or node_key(join) in region:
         return None
     nodes = [view.nodes[i] for i in sorted(places[key] for key in region)]
@@ -112,8 +103,10 @@ def _branch(
     return ResidualBranch(node_key(join), stream, result, frozenset(region), kind, held[0].name or node_key(held[0]))
 
 
-def _region(view: GraphView, places: dict[str, int], stream: str, result: str, first: int) -> set[str]:
+def _region(view: GraphView, places: dict[str, int], stream: str, result: str) -> set[str]:
     """Return the nodes that a stream leads to and that lead to a result; none if the one does not lead to the other."""
+    source = view.producer(stream)
+    first = -1 if source is None else places[node_key(source)]
     before: dict[str, NodeProto] = {}
     ahead = [result]
     while ahead:
@@ -122,16 +115,12 @@ def _region(view: GraphView, places: dict[str, int], stream: str, result: str, f
             continue
         before[node_key(node)] = node
         ahead += read_names(node)
-    source = view.producer(stream)
     # What adds and norms gives the sum and its norm: the branch reads the norm.
     behind = {stream} if source is None or source.op_type not in SUM_AND_NORM else set(filter(None, source.output))
-    region: set[str] = set()
-    for key in sorted(before, key=places.__getitem__):
-        node = before[key]
-        if not behind.isdisjoint(read_names(node)):
-            region.add(key)
-            behind.update(filter(None, node.output))
-    return region if result in behind and result != stream else set()
+    nodes = [before[key] for key in sorted(before, key=places.__getitem__)]
+    region = list(reached_nodes(nodes, behind))
+    leads = result in behind.union(*(node.output for node in region))
+    return set(map(node_key, region)) if leads and result != stream else set()
 
 
 def _is_matrix(view: GraphView, name: str) -> bool:

@@ -1,6 +1,7 @@
 """Run a graph in torch, differentiable with respect to its inputs."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from onnx import NodeProto
@@ -40,19 +41,15 @@ class TorchGraph:
 
     def run(self, feeds: Mapping[str, Tensor], wanted: Sequence[str]) -> dict[str, Tensor]:
         """Return tensors of the graph by name."""
-        values: dict[str, Tensor | None] = {"": None, **feeds}
-        results = {name: feeds[name] for name in wanted if name in feeds}
+        values: dict[str, Any] = {"": None, **feeds}
         for node, last in self._schedule(tuple(wanted)):
-            for name, value in self._outputs(node, values).items():
-                values[name] = value
-                if name in wanted:
-                    results[name] = value
+            values |= self._outputs(node, values)
             for name in last:
                 values.pop(name, None)
-        return {name: results[name] if name in results else self._constants[name] for name in wanted}
+        return {name: values[name] if name in values else self._constants[name] for name in wanted}
 
     def _schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
-        """Return the nodes to run, each with the names that no later one reads; computed once per set of names."""
+        """Return the nodes to run, each with the names that nobody wants behind it; computed once per set of names."""
         if wanted in self._schedules:
             return self._schedules[wanted]
         needed = set(wanted)

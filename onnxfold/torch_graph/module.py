@@ -4,17 +4,18 @@ BatchNormalizations stay in inference mode: they keep the statistics of the file
 layers multiply and add; constants that belong to the graph (sizes, bounds, divisors) stay.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 from torch import Tensor
 
 from onnxfold.errors import ConfigError
 from onnxfold.files import Read, check_outputs
 from onnxfold.graph.files.save import outputs_of, save, to_model
+from onnxfold.graph.patterns import behind
 from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph.executor import TorchGraph
 from onnxfold.torch_graph.norms import SCALES_AND_BIASES, holds_floats
@@ -35,7 +36,7 @@ class TorchModel(torch.nn.Module):
         super().__init__()
         self._reads = reads
         self._source = view
-        trained = list(dict.fromkeys(trained_weights(view)))
+        trained = trained_weights(view)
         if not trained:
             raise ConfigError("the model has no float weights to train")
         self._graph = TorchGraph(view, device=device, fed=trained)
@@ -72,20 +73,8 @@ class TorchModel(torch.nn.Module):
         return to_model(view)
 
 
-def trained_weights(view: GraphView) -> Iterator[str]:
-    """Yield the weights that are trained, in the order of the nodes that read them."""
-    for node in view.nodes:
-        for index in _TRAINED.get(node.op_type, ()):
-            if index < len(node.input) and (weight := _float_weight(view, node, index)):
-                yield weight
-
-
-def _float_weight(view: GraphView, node: NodeProto, index: int) -> str:
-    """Return the float weight of more than one entry that an input is; empty if it is none."""
-    name = node.input[index]
-    while not view.is_weight(name):
-        producer = view.producer(name)
-        if producer is None or producer.op_type not in _LAID_OUT:
-            return ""
-        name = producer.input[0]
-    return name if holds_floats(view, name) else ""
+def trained_weights(view: GraphView) -> list[str]:
+    """Return the weights that are trained, each once, in the order of the nodes that read them."""
+    read = (node.input[i] for node in view.nodes for i in _TRAINED.get(node.op_type, ()) if i < len(node.input))
+    weights = dict.fromkeys(behind(view, name, _LAID_OUT) for name in read)
+    return [name for name in weights if holds_floats(view, name)]

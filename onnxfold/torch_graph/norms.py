@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from onnx import NodeProto
 
+from onnxfold.graph.patterns import behind
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
@@ -15,6 +16,7 @@ SCALES_AND_BIASES = {
 }  # fmt: skip
 #: Roots by which a norm that exporters write out divides.
 _ROOTS = ("Sqrt", "Reciprocal", "Rsqrt")
+_CASTS = ("Cast",)
 
 
 def norm_weights(view: GraphView) -> list[str]:
@@ -26,9 +28,7 @@ def norm_weights(view: GraphView) -> list[str]:
 
 
 def _weights(view: GraphView, node: NodeProto) -> Iterator[str]:
-    for index in SCALES_AND_BIASES.get(node.op_type, ()):
-        if index < len(node.input):
-            yield node.input[index]
+    yield from (node.input[i] for i in SCALES_AND_BIASES.get(node.op_type, ()) if i < len(node.input))
     if node.op_type == "Mul":
         for scale, other in (node.input, node.input[::-1]):
             if view.is_weight(scale) and len(view.weights[scale].shape) == 1 and _was_divided(view, other):
@@ -37,18 +37,11 @@ def _weights(view: GraphView, node: NodeProto) -> Iterator[str]:
 
 def _was_divided(view: GraphView, tensor: str) -> bool:
     """Whether a tensor is a quotient by a root."""
-    node = _behind_casts(view, tensor)
+    node = view.producer(behind(view, tensor, _CASTS))
     if node is None or node.op_type not in ("Div", "Mul"):
         return False
-    operands = (_behind_casts(view, name) for name in node.input)
+    operands = (view.producer(behind(view, name, _CASTS)) for name in node.input)
     return any(other is not None and other.op_type in _ROOTS for other in operands)
-
-
-def _behind_casts(view: GraphView, tensor: str) -> NodeProto | None:
-    node = view.producer(tensor)
-    while node is not None and node.op_type == "Cast":
-        node = view.producer(node.input[0])
-    return node
 
 
 def holds_floats(view: GraphView, name: str) -> bool:

@@ -257,10 +257,10 @@ class SplitProjections(Pass):
         if view.opset() >= _SIZED and lookups.have_room(view):
             for node in view.nodes:
                 projection = lookups.packed_projection(view, node)
-                if projection is not None and is_written(view, projection.weight, self.only):
+                if projection is not None and is_written(view, projection.weights[0], self.only):
                     made |= {node_key(old): [] for old in projection.nodes}
                     made[node_key(node)], others = _split(view, projection, node)
-                    parts |= dict(zip(others, filter(None, (projection.weight, projection.bias(view))), strict=True))
+                    parts |= dict(zip(others, projection.weights, strict=True))
         if view.expand(made):
             view.drop_inferable_infos()
         return PassResult(bool(made), parts)
@@ -272,15 +272,16 @@ def _split(view: GraphView, packed: lookups.Projection, node: NodeProto) -> tupl
     Queries keep the names of the projection.
     """
     queries, keys = lookups.head_counts(node)
-    columns = view.weights[packed.weight].shape[1]
+    columns = view.weights[packed.weights[0]].shape[1]
     own = columns // (queries + 2 * keys) * queries
     others, weights = _others(view, packed, own)
-    for name in filter(None, (packed.weight, packed.bias(view))):
+    for name in packed.weights:
         view.set_weight(name, np.ascontiguousarray(view.weight(name)[..., :own]))
-    sizes = view.add_weight(f"{packed.weight}_sizes", np.full(2, (columns - own) // 2, np.int64))
-    parts = [view.fresh_name(f"{packed.result}_{part}") for part in ("keys", "values")]
+    sizes = view.add_weight(f"{packed.weights[0]}_sizes", np.full(2, (columns - own) // 2, np.int64))
+    result = packed.nodes[-1].output[0]
+    parts = [view.fresh_name(f"{result}_{part}") for part in ("keys", "values")]
     split = helper.make_node("Split", [others[-1].output[0], sizes], parts, parts[0], axis=-1)
-    attention = rewritten(node, inputs=[packed.result, *parts, *node.input[3:]])
+    attention = rewritten(node, inputs=[result, *parts, *node.input[3:]])
     return [*packed.nodes, *others, split, attention], weights
 
 
@@ -288,8 +289,8 @@ def _others(view: GraphView, packed: lookups.Projection, start: int) -> tuple[li
     """Return nodes that write the columns of a projection from one on, and their weights."""
     made: list[NodeProto] = []
     weights: list[str] = []
-    source = packed.product.input[0]
-    for old, weight in zip(packed.nodes, filter(None, (packed.weight, packed.bias(view))), strict=True):
+    source = packed.nodes[0].input[0]
+    for old, weight in zip(packed.nodes, packed.weights, strict=True):
         name = view.add_weight(f"{weight}_others", np.ascontiguousarray(view.weight(weight)[..., start:]))
         result = view.fresh_name(f"{old.output[0]}_others")
         made.append(rewritten(old, inputs=[name if n == weight else source for n in old.input], outputs=[result]))

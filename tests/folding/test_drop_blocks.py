@@ -77,7 +77,7 @@ def test_blocks_are_found_by_structure(make: Callable[[], onnx.ModelProto], size
     if sizes is None:
         assert blocks
     else:
-        assert [len(block.branches) for block in blocks] == sizes
+        assert [len(block) for block in blocks] == sizes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,7 +161,7 @@ def test_blocks_with_shortcuts_of_a_network_of_pictures_go() -> None:
     result = onnxfold.fold(model, drop_blocks=1, **FAST)
     assert _parameters(result.model) == _parameters(model) - result.report.dropped[0].weights
     assert len(result.report.dropped) == 1
-    assert {one.block.name for one in found} >= {result.report.dropped[0].name}
+    assert {one.branches[0].name for one in found} >= {result.report.dropped[0].name}
     assert _names(result.model) == _names(model)
 
 

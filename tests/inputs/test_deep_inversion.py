@@ -17,11 +17,10 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion import deep_inversion as module
-from onnxfold.inputs.inversion import invert
+from onnxfold.inputs.inversion import descent, invert
 from onnxfold.inputs.inversion.deep_inversion import (
     Inversion,
     InversionSettings,
-    LossWeights,
     deep_inversion,
     fused_layers,
     obstacle,
@@ -111,12 +110,12 @@ def test_layers_without_a_bias_hold_no_fused_normalisation() -> None:
     ]
 
 
-def test_class_scores_alone() -> None:
+def test_class_scores_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing else counts the network ends up naming every class equally often."""
     model = ALL_MODELS["chain_conv_plain"](0)
     start = _start(model, 25)
-    rate, weights = replace(SETTINGS.rate, highest=0.3), LossWeights(class_scores=1.0, variation=0.0, evenness=0.0)
-    settings = replace(SETTINGS, rate=rate, weights=weights)
+    monkeypatch.setattr(descent, "WEIGHTS", descent.WEIGHTS | {"class_scores": 1.0, "variation": 0.0, "evenness": 0.0})
+    settings = replace(SETTINGS, rate=replace(SETTINGS.rate, highest=0.3))
     result = _invert(model, start, settings, steps=60)
     assert result.initial.get("statistics") is None
     assert result.final.get("class_scores") < 0.3 * result.initial.get("class_scores")  # type: ignore[operator]

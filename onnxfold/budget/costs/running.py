@@ -28,10 +28,14 @@ from onnxfold.channels.layers import computation, is_tiled, linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.nodes import integer_factors
+from onnxfold.graph.patterns import behind
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.micro_models import LayerShape, shape_of, width_axes
 from onnxfold.latency.table import LatencyTable, fit
 from onnxfold.report import ModelSize
+
+#: Operators that give a matrix of weights in another order or type.
+_REORDER = ("Transpose", "Cast", "DequantizeLinear", "Identity")
 
 
 class MacsCost(SumCost):
@@ -65,18 +69,9 @@ def count_token_macs(view: GraphView) -> int:
         operator = computation(view, node)
         factors = list(node.input) if isinstance(operator, Linear) else integer_factors(node)
         factors = [operator.inputs, operator.states] if isinstance(operator, Recurrence) else factors
-        matrices.update(_matrix(view, name) for name in factors)
-    return sum(prod(view.weights[name].shape) for name in matrices - {""})
-
-
-def _matrix(view: GraphView, name: str) -> str:
-    """Return the weight that a node reads as a matrix, through the nodes that reorder it; '' if it reads none."""
-    while name and not view.is_weight(name):
-        node = view.producer(name)
-        if node is None or node.op_type not in ("Transpose", "Cast", "DequantizeLinear", "Identity"):
-            return ""
-        name = node.input[0]
-    return name if name and len(view.weights[name].shape) >= 2 else ""
+        matrices.update(behind(view, name, _REORDER) for name in factors)
+    shapes = (view.weights[name].shape for name in matrices if view.is_weight(name))
+    return sum(prod(shape) for shape in shapes if len(shape) >= 2)
 
 
 def _products(view: GraphView, axes: FoldedAxes, *, tiled: bool) -> Iterator[Product]:

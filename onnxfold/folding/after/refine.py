@@ -90,7 +90,7 @@ def _trained_names(view: GraphView, what: str) -> list[str]:
     load_torch()
     from onnxfold.torch_graph.module import trained_weights
 
-    return [name for name in dict.fromkeys(trained_weights(view)) if np.abs(view.weight(name)).max() <= _LARGEST]
+    return [name for name in trained_weights(view) if np.abs(view.weight(name)).max() <= _LARGEST]
 
 
 def refine_fold(

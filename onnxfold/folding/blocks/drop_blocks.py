@@ -46,7 +46,7 @@ from onnxfold.statistics.activations import Activations, Batches
 class Droppable:
     """Branches that go together."""
 
-    block: ResidualBlock  # the branches, behind each other
+    branches: ResidualBlock
     weights: int  # float weights that nothing else reads
     caches: frozenset[str] = frozenset()  # inputs and outputs that go, too
 
@@ -59,12 +59,12 @@ def droppable_blocks(
     caches = frozenset((*read, *cache_outputs(view.output_names))) if read else frozenset()
     branches = residual_branches(view)
     stays = {b.join: why for b in branches if (why := _obstacle(view, b, caches, may_change=may_change_caches))}
-    blocks = residual_blocks(branches) if whole else [ResidualBlock((branch,)) for branch in branches]
+    blocks = residual_blocks(branches) if whole else [[branch] for branch in branches]
     # Of a block, branches behind each other that may go go together.
-    runs = (run for block in blocks for run in groupby(block.branches, key=lambda branch: branch.join in stays))
-    parts = [ResidualBlock(tuple(part)) for stay, part in runs if not stay]
+    runs = (run for block in blocks for run in groupby(block, key=lambda branch: branch.join in stays))
+    parts = [tuple(part) for stay, part in runs if not stay]
     return (
-        [Droppable(part, *_along(view, part.branches, caches)) for part in parts],
+        [Droppable(part, *_along(view, part, caches)) for part in parts],
         [(branch.name, stays[branch.join]) for branch in branches if branch.join in stays],
     )
 
@@ -133,7 +133,7 @@ def remove_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[Op
     view, (main, *bodies) = opened.view, opened.scopes
     caches = frozenset[str]().union(*(block.caches for block in dropped))
     names = _new_names(view, caches) if caches else {}
-    branches = tuple(branch for block in dropped for branch in block.block.branches)
+    branches = tuple(branch for block in dropped for branch in block.branches)
     scope = opened.form.after(Pipeline((DropBranches(branches, caches, names),)), main)
     return replace(opened, scopes=[scope, *bodies]), {**dict.fromkeys(caches, ""), **names}
 
@@ -222,7 +222,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
     if inputs is None:
         why = run_on.notes[0] if run_on.notes else "it has no inputs"
         raise VerificationError(f"blocks are chosen by what they do, and the network cannot be run: {why}")
-    blocks = [droppable.block for droppable in request.blocks]
+    blocks = [droppable.branches for droppable in request.blocks]
     if request.count is None and request.sparsity is None:
         measured = effects(view, blocks, inputs.few_samples(_SAMPLES), inputs.tokens.answers, progress)
         chosen = fewest_lost(task, request.blocks, measured, inputs)
@@ -250,8 +250,8 @@ def drop_blocks(task: FoldTask) -> Dropped:
 
 
 def _record(droppable: Droppable, *, influence: float | None = None, effect: float | None = None) -> DroppedBlock:
-    names = tuple(branch.name for branch in droppable.block.branches)
-    return DroppedBlock(droppable.block.name, names, droppable.weights, influence, effect, len(droppable.caches))
+    names = tuple(branch.name for branch in droppable.branches)
+    return DroppedBlock(names[0], names, droppable.weights, influence, effect, len(droppable.caches))
 
 
 def _drop_notes(records: Sequence[DroppedBlock], sparsity: float | None, parameters: int) -> tuple[str, ...]:
@@ -309,8 +309,8 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 def influences(view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches, progress: Progress) -> Matrix:
     """Return the influence of every block, shape (n_blocks,)."""
-    firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
-    lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
+    firsts = {block[0].join: (i, block[0]) for i, block in enumerate(blocks)}
+    lasts = {block[-1].join: (i, block[-1]) for i, block in enumerate(blocks)}
     walk, before, result = Activations(view, inputs), dict[int, Sequence[Array]](), np.zeros(len(blocks))
     looked_at = {key: (branch.stream, branch.result) for key, (_, branch) in (firsts | lasts).items()}
     for node in walk.walk(looked_at, partial(progress, INFLUENCE)):
@@ -342,7 +342,7 @@ def effects(
         # A branch that adds nothing to its stream, not even the norm's bias.
         branch.join: [Change(i, branch.result, partial(np.full_like, fill_value=0 - _bias(view, nodes[branch.join])))]
         for i, block in enumerate(blocks)
-        for branch in block.branches
+        for branch in block
     }
     outcomes = run_trials(view, batch, changes, partial(progress, EFFECT), tokens=tokens)
     return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])

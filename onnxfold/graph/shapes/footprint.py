@@ -10,7 +10,7 @@ from operator import add
 
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import all_nodes, read_names
+from onnxfold.graph.nodes import all_nodes, reached_nodes, read_names
 from onnxfold.graph.tensors import Array, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -78,11 +78,7 @@ class Footprint:
 
 def _sampled_tensors(view: GraphView) -> set[str]:
     """Return the tensors that depend on the inputs; all others are computed of weights alone."""
-    tensors = set(view.input_names)
-    for node in view.nodes:
-        if not tensors.isdisjoint(read_names(node)):
-            tensors.update(node.output)
-    return tensors
+    return set(view.input_names).union(*(node.output for node in reached_nodes(view.nodes, view.input_names)))
 
 
 def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[str]) -> int | None:

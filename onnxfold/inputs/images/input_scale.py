@@ -5,7 +5,7 @@ one grey for it. What a graph does with an input before anything else is ``facto
 are drawn so that this has zero mean and unit deviation, within the range that pixels have.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,9 @@ from onnxfold.graph.view import GraphView
 
 Numbers = npt.NDArray[np.float64]
 
-_RANK, _IMAGE_CHANNELS = 4, (1, 3, 4)
+#: Numbers of channels that images have.
+IMAGE_CHANNELS = (1, 3, 4)
+_RANK = 4
 _BYTE = 255.0
 #: Numbers above this are of pixels up to 255, numbers up to 1 of pixels up to 1; between them nothing is known.
 _OF_BYTES = 16.0
@@ -47,10 +49,15 @@ class InputScale:
         return numbers
 
 
+def has_channels_last(shape: Sequence[int | None]) -> bool:
+    """Whether a shape is that of images whose last axis holds their channels."""
+    return len(shape) == _RANK and shape[1] not in IMAGE_CHANNELS and shape[3] in IMAGE_CHANNELS
+
+
 def input_scale(view: GraphView, name: str) -> InputScale | None:
     """Return the values that an image input takes; None where the graph does not say so, or they are standardised."""
     shape, type_ = view.shape(name) or (), view.elem_type(name)
-    if len(shape) != _RANK or not {shape[1], shape[3]} & set(_IMAGE_CHANNELS):
+    if len(shape) != _RANK or not {shape[1], shape[3]} & set(IMAGE_CHANNELS):
         return None
     if not is_float(type_) and type_ not in (TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64):
         return None
@@ -90,7 +97,11 @@ class _Front:
             return None
         if self.statistics is not None:
             mean, deviation = self.statistics
-            return _known_scale((mean - self.offset) / self.factor, deviation / np.abs(self.factor))
+            mean, deviation = (mean - self.offset) / self.factor, deviation / np.abs(self.factor)
+            # What lies in 0..a deviates by no more than sqrt(mean (a - mean)).
+            largest = _BYTE if mean.max() > _OF_BYTES else 1.0
+            fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
+            return InputScale(mean, deviation, largest if fits else np.inf)
         centre, spread = -self.offset / self.factor, 1.0 / np.abs(self.factor)
         if np.allclose(centre, 0.0) and np.allclose(spread, 1.0):
             return None
@@ -139,13 +150,6 @@ class _Front:
         node = self._view.producer(name)
         value = None if node is None else constant_value(node)
         return None if value is None else np.asarray(loaded(value), np.float64)
-
-
-def _known_scale(mean: Numbers, deviation: Numbers) -> InputScale:
-    """Return the scale of known statistics; what lies in 0..a deviates by no more than sqrt(mean (a - mean))."""
-    largest = _BYTE if mean.max() > _OF_BYTES else 1.0
-    fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
-    return InputScale(mean, deviation, largest if fits else np.inf)
 
 
 def _pixels(centre: Numbers, spread: Numbers, largest: float) -> InputScale:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from onnxfold.errors import ConfigError
 from onnxfold.graph.tensors import Array
+from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS, has_channels_last
 
 #: Ending of the name of such a file.
 PNG = (".png",)
@@ -41,9 +42,9 @@ def _pixels(images: Array) -> npt.NDArray[np.uint8]:
         shape = list(images.shape)
         raise ConfigError(f"an array of the shape {shape} holds no images: give samples, channels and sizes")
     values = images.astype(np.float64)
-    if not (values.shape[1] not in (1, 3, 4) and values.shape[3] in (1, 3, 4)):
+    if not has_channels_last(values.shape):
         values = values.transpose(0, 2, 3, 1)
-    values = values[..., :3] if values.shape[3] in (1, 3, 4) else values.mean(axis=3, keepdims=True)
+    values = values[..., :3] if values.shape[3] in IMAGE_CHANNELS else values.mean(axis=3, keepdims=True)
     low, high = np.percentile(values, _PERCENTILES)
     scaled = (values - low) / max(high - low, 1e-12)
     pixels: npt.NDArray[np.uint8] = (scaled.clip(0.0, 1.0) * 255).round().astype(np.uint8)

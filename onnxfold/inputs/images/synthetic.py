@@ -21,10 +21,11 @@ from onnxfold.budget.costs.running import forward_cost
 from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.input_scale import InputScale, input_scale
+from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.images.input_scale import InputScale, has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
-from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface, token_interface, whole_feeds
+from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, token_interface, whole_feeds
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
 
@@ -192,7 +193,6 @@ FREE_DIMENSION = 64
 #: Memory for the activations of one network where nobody says how many samples there shall be, and of a batch.
 ACTIVATION_BYTES, BATCH_BYTES = 400 << 20, 48 << 20
 _MIN_SAMPLES = 32
-_IMAGE_CHANNELS = (1, 3, 4)
 
 
 def synthetic_inputs(
@@ -213,19 +213,15 @@ def synthetic_inputs(
         samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
     size = fixed or min(BATCH, samples)
     total = samples if exactly and fixed is None else max(1, samples // size) * size
-    starts = range(0, total, size)
     # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
     own = {name: shape[0] for name, shape in shapes.items() if shape and shape[0] not in (None, size)}
-    batches: Batches = [{} for _ in starts]
+    batches: Batches = [{} for _ in range(0, total, size)]
     for i, (name, shape) in enumerate(shapes.items()):
-        if not shape:
-            for batch in batches:
-                batch[name] = np.zeros((), _dtype(view, name))
-            continue
-        length, step = (own[name] * len(starts), own[name]) if name in own else (total, size)
-        values = float_values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        step = own.get(name, size)
+        sizes = step * len(batches) if name in own else total, *(d or FREE_DIMENSION for d in shape[1:])
+        values = _values(view, name, sizes, seed + i, kind) if shape else np.zeros((), _dtype(view, name))
         for b, batch in enumerate(batches):
-            batch[name] = values[b * step : (b + 1) * step]
+            batch[name] = values[b * step : (b + 1) * step] if shape else values
     return batches
 
 
@@ -266,14 +262,16 @@ def sample_cost(view: GraphView) -> float:
     return forward_cost(sized)
 
 
+_WORDS_BY_TYPE = {"i": "random ids", "u": "random ids", "b": "ones"}
+_WORDS_BY_RANK = {0: "zeros", 3: "1/f noise", 4: "dead leaves"}
+
+
 def describe_inputs(view: GraphView) -> str:
     """Return the kinds of inputs that :func:`synthetic_inputs` makes: 'dead leaves', 'Gaussian noise', ..."""
     if token_interface(view) is not None:
         return UNIFORM
-    words = (
-        _kind(_dtype(view, name) if input_scale(view, name) is None else np.dtype("f"), len(view.shape(name) or ()))
-        for name in view.input_names
-    )
+    kinds = ((i.dtype.kind if input_scale(view, i.name) is None else "f", len(i.shape)) for i in input_infos(view))
+    words = (_WORDS_BY_TYPE.get(kind) or _WORDS_BY_RANK.get(rank, "Gaussian noise") for kind, rank in kinds)
     return " and ".join(dict.fromkeys(words)) or "no inputs"
 
 
@@ -284,23 +282,16 @@ def _token_batches(view: GraphView, interface: TokenInterface, samples: int, see
     batches: Batches = []
     for i in range(max(samples // size, 1)):
         ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
-
-        def others(info: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
-            return float_values(view, info.name, shape, seed + place, kind)
-
-        batches.append(whole_feeds(interface, ids, others))
+        batches.append(whole_feeds(interface, ids, others(view, seed + i, kind)))
     return batches
 
 
-def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
-    if dtype.kind in "iu":
-        return "random ids"
-    if dtype.kind == "b":
-        return "ones"
-    return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
+def others(view: GraphView, seed: int, kind: str = LEAVES) -> Others:
+    """Return a function that makes the inputs of a language model which hold no tokens."""
+    return lambda info, shape: _values(view, info.name, shape, seed, kind).astype(info.dtype)
 
 
-def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = LEAVES) -> Array:
+def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
     """Return values of one input, by its type and rank."""
     _require_input(name, shape)
     dtype = _dtype(view, name)
@@ -333,7 +324,7 @@ def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
         return random.standard_normal(shape)
     if len(shape) == 3:
         return _pink(shape, random)
-    is_last = shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS
+    is_last = has_channels_last(shape)
     samples, channels, height, width = (shape[i] for i in (0, 3, 1, 2)) if is_last else shape
     images = dead_leaves(samples, channels, height, width, seed=seed)
     images = _expose(images, seed) if kind == EXPOSED else images
@@ -352,12 +343,8 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
 
 def affordable_samples(view: GraphView, most_bytes: int) -> int:
     """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
-    largest = 1
-    for node in view.nodes:
-        for output in node.output:
-            shape = view.shape(output)
-            if shape:
-                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
+    shapes = (view.shape(output) or () for node in view.nodes for output in node.output)
+    largest = max((prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes), default=1)
     return most_bytes // (3 * 4 * largest)
 
 

@@ -23,7 +23,7 @@ torch is optional: this module can be imported, and can say what stands in the w
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,21 +31,11 @@ from onnx import NodeProto
 
 from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent
 from onnxfold.torch_graph.availability import load_torch, require_torch, torch_is_available
-
-
-@dataclass(frozen=True)
-class LossWeights:
-    """Weights of the terms of the minimised loss, see :data:`LossTerms`."""
-
-    statistics: float = 1.0
-    class_scores: float = 0.1
-    evenness: float = 1.0
-    variation: float = 0.01  # of the total variation along spatial axes
-    square: float = 0.001  # of the mean square
 
 
 @dataclass(frozen=True)
@@ -81,8 +71,6 @@ class InversionSettings:
     #: Time for all batches: those that would exceed it settle earlier, and the result hangs on the machine's speed.
     seconds: float = math.inf
     rate: LearningRate = LearningRate()
-    weights: LossWeights = LossWeights()
-    weights_alone: LossWeights = LossWeights(class_scores=1.0, variation=0.1)  # without statistics or fused layers
     batch: int = 128  # samples per batch, if memory allows; the statistics of fewer samples are noisier
     memory_bytes: int = 1 << 30  # memory for the activations of one batch
     #: Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.
@@ -217,7 +205,7 @@ def optimised_inputs(view: GraphView) -> list[str]:
 
 def normalizations(view: GraphView) -> list[NodeProto]:
     """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
-    norms = ((node, batch_norm(view, node)) for node in _reached_nodes(view))
+    norms = ((node, batch_norm(view, node)) for node in reached_nodes(view.nodes, optimised_inputs(view)))
     return [
         n for n, norm in norms if norm and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance)))
     ]
@@ -230,18 +218,9 @@ def fused_layers(view: GraphView) -> list[NodeProto]:
     """
     return [
         node
-        for node in _reached_nodes(view)
+        for node in reached_nodes(view.nodes, optimised_inputs(view))
         if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3]))
     ]
-
-
-def _reached_nodes(view: GraphView) -> Iterator[NodeProto]:
-    """Yield the nodes that depend on an input that is optimised."""
-    reached = set(optimised_inputs(view))
-    for node in view.nodes:
-        if not reached.isdisjoint(node.input):
-            reached.update(o for o in node.output if o)
-            yield node
 
 
 def class_scores(view: GraphView) -> str:

@@ -14,6 +14,7 @@ from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.input_scale import has_channels_last
 from onnxfold.inputs.inversion.deep_inversion import (
     InversionSettings,
     LossTerms,
@@ -93,13 +94,6 @@ def _along(vector: Tensor, x: Tensor) -> Tensor:
 _FLOOR = 1e-3
 
 
-class _ThreadErrors(local):
-    """Errors of statistics that the layers of a run note, for each thread by itself."""
-
-    def __init__(self) -> None:
-        self.errors: list[Tensor] = []
-
-
 class InversionObjective:
     """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
 
@@ -113,7 +107,8 @@ class InversionObjective:
         fused = [] if norms else fused_layers(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
         self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *filter(None, [self.scores])]))
-        self._thread = _ThreadErrors()
+        self._thread = local()  # errors of statistics that the layers of a run note, for each thread by itself
+        self._thread.errors = []
         for node in norms:
             norm = batch_norm(view, node)
             assert norm is not None
@@ -125,13 +120,11 @@ class InversionObjective:
             self.graph.operations[node_key(node)] = self._layer_with_errors(self.graph.operations[node_key(node)], bias)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
-        """Return the terms that the model has for one batch, named as the fields of :class:`LossWeights`."""
-        errors = self._thread.errors
-        errors.clear()
+        """Return the terms that the model has for one batch, named as their :data:`WEIGHTS`."""
+        self._thread.errors = errors = list[Tensor]()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
             tensors = self.graph.run(feeds, self.wanted)
         terms = {"evenness" if self.has_fused else "statistics": torch.stack(errors).sum()} if errors else {}
-        errors.clear()
         if self.scores:
             terms["class_scores"] = cross_entropy(tensors[self.scores].float().flatten(1), labels)
         return terms
@@ -199,9 +192,12 @@ class Adam:
             x.grad = None
 
 
+#: Weights of the terms of the minimised loss, see :data:`LossTerms`, of the total variation along spatial axes, and of
+#: the mean square; and those where there are neither statistics nor fused layers.
+WEIGHTS = {"statistics": 1.0, "class_scores": 0.1, "evenness": 1.0, "variation": 0.01, "square": 0.001}
+WEIGHTS_ALONE = WEIGHTS | {"class_scores": 1.0, "variation": 0.1}
 #: Every step sees the batch rolled by up to so many positions along every spatial axis.
 _SHIFT = 2
-_IMAGE_CHANNELS = (1, 3, 4)
 
 
 class Descent:
@@ -213,7 +209,7 @@ class Descent:
         alone = not (objective.has_statistics or objective.has_fused)
         steps = settings.steps
         self.planned = steps.alone if alone else steps.statistics if objective.has_statistics else steps.fused
-        self._weights = settings.weights_alone if alone else settings.weights
+        self._weights = WEIGHTS_ALONE if alone else WEIGHTS
 
     def run(
         self, feeds: Mapping[str, Tensor], labels: Tensor, schedule: Schedule, tell: Callable[[], None]
@@ -234,9 +230,9 @@ class Descent:
         terms = self._objective.terms({**feeds, **seen}, labels)
         if not any(t.requires_grad for t in terms.values()):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
-        parts = [self._weights.square * x.square().mean() for x in leaves.values()]
-        parts += [self._weights.variation * total_variation(x) for x in leaves.values()]
-        loss = torch.stack([*parts, *(getattr(self._weights, name) * term for name, term in terms.items())]).sum()
+        parts = [self._weights["square"] * x.square().mean() for x in leaves.values()]
+        parts += [self._weights["variation"] * total_variation(x) for x in leaves.values()]
+        loss = torch.stack([*parts, *(self._weights[name] * term for name, term in terms.items())]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return float(terms.get("statistics", loss).detach())
 
@@ -266,6 +262,4 @@ def total_variation(x: Tensor) -> Tensor:
 
 def spatial_axes(shape: tuple[int, ...]) -> list[int]:
     """Return the axes along which neighbours are alike: of signals, images and volumes, channels first or last."""
-    if len(shape) == 4 and shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
-        return [1, 2]
-    return list(range(2, len(shape)))
+    return [1, 2] if has_channels_last(shape) else list(range(2, len(shape)))

@@ -21,6 +21,7 @@ from onnxfold.inputs.inversion.descent import Descent, InversionObjective
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
 from onnxfold.progress import Progress
+from onnxfold.statistics.activations import Batches
 
 _Result = TypeVar("_Result")
 
@@ -100,8 +101,6 @@ def run_batches(
                 future.cancel()
 
 
-Batches = list[dict[str, Array]]
-
 #: Of a network of large images that has no statistics to meet, batches beside each other take so small a part of the
 #: memory, and there are so many of them at least.
 _SMALLER, _BESIDE = 4, 2
@@ -129,7 +128,6 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
         few = {n: half.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
         objective = half if _has_gradients(half, few, labels) else objective
 
-    result = {n: np.empty_like(whole[n]) for n in names}
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
     workers = _workers(parts, probe, settings)
     clock = Clock(settings, descents[0].planned, len(parts), workers)
@@ -141,11 +139,11 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
         optimised_values = descent.run(feeds, labels[part], clock.start(i), clock.check)
         after = descent.measure({**feeds, **optimised_values}, labels[part])
         for name, values in optimised_values.items():
-            result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
+            whole[name][part] = values.cpu().numpy()
         return before, after
 
     losses = run_batches(optimise, len(parts), workers, clock, progress)
-    inputs = _split(start, result, lengths)
+    inputs = _split(start, {n: whole[n] for n in names}, lengths)
     schedules = [clock.schedules[i] for i in range(len(parts))]
     steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
     before, after = ({n: float(np.mean([pair[i][n] for pair in losses])) for n in losses[0][i]} for i in (0, 1))
@@ -231,11 +229,8 @@ def _take(whole: dict[str, Array], part: slice, samples: int) -> dict[str, Array
 
 
 def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batches:
-    ends = np.cumsum(lengths).tolist()
-    return [
-        {**batch, **{n: v[end - length : end] for n, v in result.items()}}
-        for batch, length, end in zip(start, lengths, ends, strict=True)
-    ]
+    parts = {n: np.split(v, np.cumsum(lengths)[:-1]) for n, v in result.items()}
+    return [batch | {n: values[i] for n, values in parts.items()} for i, batch in enumerate(start)]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from onnxfold.channels.declarations import Axis, Tie
@@ -30,7 +30,10 @@ def cache_heads(view: GraphView) -> Heads:
 
 def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
     """Return the axes of heads in caches, as those that may change; a note says so where there are none."""
-    heads = {axis: (view.shape(axis.tensor) or ())[axis.axis] for axis in _axes(view)}
+    read = cache_heads(view)
+    written = cache_outputs(view.output_names) if read else ()
+    shapes = {name: view.shape(name) or () for name in (*read, *written)}
+    heads = {Axis(name, len(s) + _HEADS): s[_HEADS] for name, s in shapes.items() if len(s) in _RANKS}
     interface = token_interface(view)
     why = ""
     if interface is None or not heads:
@@ -64,15 +67,6 @@ def comparable_outputs(outputs: Sequence[str], others: Sequence[str]) -> list[st
         return list(outputs)
     states = cache_outputs(outputs)
     return [name for name in outputs if name in others and name not in states]
-
-
-def _axes(view: GraphView) -> Iterator[Axis]:
-    read = cache_heads(view)
-    written = cache_outputs(view.output_names) if read else ()
-    for name in (*read, *written):
-        rank = len(view.shape(name) or ())
-        if rank in _RANKS:
-            yield Axis(name, rank + _HEADS)
 
 
 _NUMBER = re.compile(r"\d+")

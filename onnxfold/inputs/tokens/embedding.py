@@ -8,7 +8,7 @@ from onnx import NodeProto
 
 from onnxfold.graph.nodes import all_nodes, attr_int
 from onnxfold.graph.patterns import multiplies_weight
-from onnxfold.graph.tensors import is_float
+from onnxfold.graph.tensors import Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import COUNTS, known_ids, rows_of_ids
 
@@ -57,8 +57,9 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]) and n.input[0] not in parts)
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
     rows = [s[0] for s in limits if len(s) == 2 and s[1] in widths and s not in shapes and s[0] > _OFFSET]
-    lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
-    is_alone = any(_turns_one(view, node) for node in nodes)
+    turns = [*_turns(view, nodes)]
+    lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *(s[0] for s in turns if len(s) == 2 and s[0])]
+    is_alone = any(len(s) == 3 and s[0] == 1 for s in turns)  # torch's exporter computes cosines for all sequences
     return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None), is_alone)
 
 
@@ -70,7 +71,8 @@ def readers_of_ids(view: GraphView, ids: str) -> list[NodeProto]:
 
 def _readers(nodes: list[NodeProto], same: set[str]) -> list[NodeProto]:
     """Return the nodes that look tensors that hold the ids up in tables of words."""
-    return [node for node in nodes if node.op_type in _TABLES and _index(node) in same]
+    places = ((node, _TABLES[node.op_type][0]) for node in nodes if node.op_type in _TABLES)
+    return [node for node, at in places if not same.isdisjoint(node.input[at : at + 1])]
 
 
 def _holders(nodes: list[NodeProto], ids: str) -> set[str]:
@@ -80,12 +82,6 @@ def _holders(nodes: list[NodeProto], ids: str) -> set[str]:
         if node.op_type in _HAND_ON and node.input and node.input[0] in same:
             same.update(node.output)
     return same
-
-
-def _index(node: NodeProto) -> str:
-    """Return the tensor that a node looks up in a table."""
-    at = _TABLES[node.op_type][0]
-    return node.input[at] if at < len(node.input) else ""
 
 
 def _parts(view: GraphView, nodes: list[NodeProto], same: set[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -133,18 +129,9 @@ def _buffers(view: GraphView) -> Iterator[int]:
             yield shape[-1]
 
 
-def _turns(view: GraphView, nodes: list[NodeProto]) -> Iterator[int]:
-    """Yield the numbers of positions that tables of cosines reach for."""
+def _turns(view: GraphView, nodes: list[NodeProto]) -> Iterator[Shape]:
+    """Yield the shapes of tables of cosines: (positions, pairs), or (sequences, positions, pairs) in their order."""
     for node in nodes:
         at = _TURNS.get((node.domain, node.op_type), len(node.input))
-        shape = view.shape(node.input[at]) if at < len(node.input) and node.input[at] else None
-        if shape and len(shape) == 2 and shape[0]:
-            yield shape[0]
-
-
-def _turns_one(view: GraphView, node: NodeProto) -> bool:
-    """Whether a node turns positions by cosines of one sequence, which torch's exporter computes for all of them."""
-    if node.domain or node.op_type != "RotaryEmbedding" or len(node.input) > 3:
-        return False
-    shape = view.shape(node.input[1])
-    return shape is not None and len(shape) == 3 and shape[0] == 1
+        if at < len(node.input) and (shape := view.shape(node.input[at])):
+            yield shape

@@ -68,6 +68,8 @@ _ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Purpose], ...] = tuple
 )
 #: So many inputs that are alike are named.
 _SHOWN = 3
+#: Parts that hold the sequences themselves.
+_SEQUENCES = (Purpose.IDS, Purpose.EMBEDDED)
 #: Parts that tell a language model where there are no token ids.
 _TELLING = (Purpose.CACHE, Purpose.MASK, Purpose.CAUSAL_MASK)
 
@@ -114,20 +116,16 @@ class TokenInterface:
         """The size of batch that the model is fixed to; None where it takes any."""
         if self.table.is_alone:
             return 1
-        return next((info.shape[0] for info in self._sequences if len(info.shape) > 1), None)
+        return next((info.shape[0] for info in self.inputs_for(*_SEQUENCES) if len(info.shape) > 1), None)
 
     @property
     def fixed_length(self) -> int | None:
         """The length of sequences that the model is fixed to; None where it takes any."""
-        return next((info.shape[-1 if len(info.shape) < 3 else 1] for info in self._sequences), None)
+        return next((info.shape[-1 if len(info.shape) < 3 else 1] for info in self.inputs_for(*_SEQUENCES)), None)
 
     def length(self, usual: int) -> int:
         """Return the length that the model is fixed to, else the usual one, or as far as its positions reach."""
         return self.fixed_length or min(usual, self.table.longest or usual)
-
-    @property
-    def _sequences(self) -> list[TokenInput]:
-        return self.inputs_for(Purpose.IDS, Purpose.EMBEDDED)
 
     def with_session_types(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
         """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
@@ -197,15 +195,14 @@ def _with_ids_of_table(view: GraphView, inputs: list[TokenInput]) -> list[TokenI
     rows = [i for i in at if look_up(view, inputs[i].name).is_known]
     if len(rows) != 1 or len(inputs[rows[0]].shape) != 2 or inputs[rows[0]].shape[1] == 1:
         return inputs
-    info = inputs[rows[0]]
-    return [replace(other, purpose=Purpose.IDS) if other is info else other for other in inputs]
+    inputs[rows[0]] = replace(inputs[rows[0]], purpose=Purpose.IDS)
+    return inputs
 
 
 #: Words in the symbols of dimensions that count positions.
 _LENGTHS = ("past", "seq", "len", "total")
-#: Operators with heads as attributes: where past keys are read, and the input that tells the size of the query.
-_ATTENTION = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Attention": (4, 5)}
-_QUERY, _KEY = 0, 1
+#: Operators with heads as attributes.
+_ATTENTION = ("GroupQueryAttention", "MultiHeadAttention", "Attention")
 
 
 def cache_shape(view: GraphView, name: str, shape: Shape) -> Shape:
@@ -229,24 +226,9 @@ def _heads(view: GraphView, node: NodeProto) -> tuple[int, int]:
     """Return the number of heads in a cache, and their size; 0 for what is not known."""
     queries = attr_int(node, "num_heads", 0)
     cached = attr_int(node, "kv_num_heads", 0) or queries
-    width = _width(view, node.input[_QUERY])
-    is_packed = len(node.input) <= _KEY or not node.input[_KEY]
-    heads = queries + 2 * cached if is_packed else queries
+    width = (view.shape(node.input[0]) or (0,))[-1] or 0
+    heads = queries if any(node.input[1:2]) else queries + 2 * cached  # without keys, these lie behind queries
     return cached, width // heads if heads else 0
-
-
-def _width(view: GraphView, tensor: str) -> int:
-    """Return the last dimension of a tensor, of the weight that made it where shapes say nothing; 0 if unknown."""
-    shape = view.shape(tensor)
-    if shape and shape[-1] is not None:
-        return shape[-1]
-    node = view.producer(tensor)
-    if node is None or node.op_type not in ("Add", "Cast", "Identity", "MatMul"):
-        return 0
-    for name in node.input:
-        if view.is_weight(name) and view.weights[name].shape:
-            return int(view.weights[name].shape[-1])
-    return _width(view, node.input[0])
 
 
 #: Positions of an encoder's result that a decoder reads.
@@ -257,40 +239,34 @@ Others = Callable[[TokenInput, tuple[int, ...]], Array]
 
 
 def token_feeds(
-    interface: TokenInterface, ids: Array, others: Others, *, real: Array | None = None, past: int = 0
+    interface: TokenInterface, ids: Array, others: Others, *, past: int = 0, is_hidden: bool = False
 ) -> dict[str, Array]:
-    """Return values of all inputs for sequences that begin behind a past."""
-    return {info.name: _value(info, ids, others, real, past) for info in interface.inputs}
+    """Return values of all inputs for sequences that begin behind a past, or begin anew behind one that is hidden."""
+    return {info.name: _value(info, ids, others, past, is_hidden) for info in interface.inputs}
 
 
 def whole_feeds(interface: TokenInterface, ids: Array, others: Others) -> dict[str, Array]:
     """Return values of all inputs for sequences that begin with the model; caches of a fixed length are hidden."""
-    past = fixed_past(interface)
-    if not past:
-        return token_feeds(interface, ids, others)
-    real = np.concatenate([np.zeros((len(ids), past), np.int64), np.ones(ids.shape, np.int64)], axis=1)
-
-    def hidden(info: TokenInput, shape: tuple[int, ...]) -> Array:
-        is_cache = info.purpose is Purpose.CACHE and not info.is_encoders
-        return np.zeros(shape, info.dtype) if is_cache else others(info, shape)
-
-    return token_feeds(interface, ids, hidden, real=real, past=past)
+    return token_feeds(interface, ids, others, past=fixed_past(interface), is_hidden=True)
 
 
-def _value(info: TokenInput, ids: Array, others: Others, real: Array | None, past: int) -> Array:
+def _value(info: TokenInput, ids: Array, others: Others, past: int, is_hidden: bool) -> Array:
     batch, length = ids.shape
     if info.purpose is Purpose.IDS:
         return ids.reshape(ids.shape if len(info.shape) == 2 else -1).astype(info.dtype)
     if info.purpose is Purpose.MASK:
-        return _mask(info, batch, length, real, past)
+        return _mask(info, batch, length, past, is_hidden)
     if info.purpose is Purpose.CAUSAL_MASK:
         return _causal_mask(info, batch, length, past)
     if info.purpose is Purpose.POSITIONS:
-        return _positions(info, batch, length, real, past)
+        first = 0 if is_hidden and len(info.shape) > 1 else past  # one row for all goes on behind what is hidden, too
+        leading = tuple(d or 1 for d in info.shape[:-2])  # sections of a rotary embedding, for instance
+        shape = (*leading, batch, length)[-len(info.shape) :]
+        return np.broadcast_to(np.arange(first, first + length), shape).astype(info.dtype)
     if info.purpose is Purpose.CACHE:
-        held = ENCODER_LENGTH if info.is_encoders else past  # what cross attention reads, or the past
-        shape = cache_of(info, batch, held)
-        return np.zeros(shape, info.dtype) if not held else others(info, shape)
+        is_seen = info.is_encoders or (past and not is_hidden)
+        shape = cache_of(info, batch, ENCODER_LENGTH if info.is_encoders else past)
+        return others(info, shape) if is_seen else np.zeros(shape, info.dtype)
     if info.purpose is Purpose.TYPES:
         return np.zeros((batch, length)[-len(info.shape) :], info.dtype)
     counts = {
@@ -329,11 +305,11 @@ def fixed_past(interface: TokenInterface) -> int:
     return lengths.pop() or 0 if len(lengths) == 1 else 0
 
 
-def _mask(info: TokenInput, batch: int, length: int, real: Array | None, past: int) -> Array:
+def _mask(info: TokenInput, batch: int, length: int, past: int, is_hidden: bool) -> Array:
     along = info.shape[-1] or (ENCODER_LENGTH if info.is_encoders else past + length)
     seen = np.ones((batch, along), info.dtype)
-    if real is not None and not info.is_encoders and real.shape == seen.shape:
-        seen = real.astype(info.dtype)
+    if is_hidden and not info.is_encoders and along == past + length:
+        seen[:, :past] = 0
     return seen if len(info.shape) == 2 else seen[0]
 
 
@@ -344,14 +320,3 @@ def _causal_mask(info: TokenInput, batch: int, length: int, past: int) -> Array:
     values = (np.where(seen, 0.0, -1e4) if info.dtype.kind == "f" else seen).astype(info.dtype)
     heads = tuple(d or 1 for d in info.shape[1:-2])
     return np.broadcast_to(values, (info.shape[0] or batch, *heads, length, total)).copy()
-
-
-def _positions(info: TokenInput, batch: int, length: int, real: Array | None, past: int) -> Array:
-    row = np.arange(past, past + length)
-    if len(info.shape) == 1:
-        return row.astype(info.dtype)
-    rows = np.broadcast_to(row, (batch, length))
-    if real is not None:
-        rows = np.maximum(np.cumsum(real, axis=1) - 1, 0)[:, -length:]
-    leading = tuple(d or 1 for d in info.shape[:-2])  # sections of a rotary embedding, for instance
-    return np.broadcast_to(rows, (*leading, *rows.shape)).astype(info.dtype)

@@ -8,8 +8,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,50 +28,22 @@ _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _INSIDE, _IN_FRONT = "##", "\u2581"
 
 
-@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The tokens of a tokenizer, and what they are made of."""
 
-    tokenizer: Tokenizer
-
-    @property
-    def _model(self) -> dict[str, Any]:
-        return dict(self.tokenizer.content["model"])
-
-    @cached_property
-    def pieces(self) -> dict[str, int]:
-        """Ids by piece."""
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        content = tokenizer.content
+        self._model: dict[str, Any] = content["model"]
         listed = self._model["vocab"]
-        return {piece: i for i, (piece, _) in enumerate(listed)} if isinstance(listed, list) else dict(listed)
-
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        return {i: piece for piece, i in self.pieces.items()}
-
-    @cached_property
-    def ids(self) -> set[int]:
-        """Every id, those of added tokens and of frames included."""
-        return {*self.pieces.values(), *self._named}
-
-    @cached_property
-    def _named(self) -> set[int]:
-        """Ids of added tokens, and of those that stand around texts."""
-        framing = (i for ids in _framing(self.tokenizer.content) for i in ids if type(i) is int)
-        return {*self.tokenizer.added_ids, *framing}
-
-    @cached_property
-    def _ranks(self) -> dict[tuple[str, ...], int]:
-        merges = self._model.get("merges") or ()
-        return {pair_of(merge): rank for rank, merge in enumerate(merges)}
-
-    @cached_property
-    def _are_bytes(self) -> bool:
-        steps = (self.tokenizer.content.get(part) for part in ("pre_tokenizer", "decoder"))
-        return any('"ByteLevel"' in json.dumps(step) for step in steps)
-
-    @property
-    def _ending(self) -> str:
-        return self._model.get("end_of_word_suffix") or ""
+        #: Ids by piece.
+        self.pieces = {piece: i for i, (piece, _) in enumerate(listed)} if isinstance(listed, list) else dict(listed)
+        self._names = {i: piece for piece, i in self.pieces.items()}
+        self._ranks = {pair_of(merge): rank for rank, merge in enumerate(self._model.get("merges") or ())}
+        self._are_bytes = any('"ByteLevel"' in json.dumps(content.get(part)) for part in ("pre_tokenizer", "decoder"))
+        self._ending = self._model.get("end_of_word_suffix") or ""
+        framing = (i for ids in _framing(content) for i in ids if type(i) is int)
+        self._named = {*tokenizer.added_ids, *framing}  # ids of added tokens, and of those that stand around texts
+        self.ids = {*self.pieces.values(), *self._named}
 
     def needed(self) -> set[int]:
         """Return the ids that any text may need: added tokens, bytes, ASCII characters, the one for unknown words."""

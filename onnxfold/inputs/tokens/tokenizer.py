@@ -9,10 +9,9 @@ need ``tokenizers`` itself.
 import codecs
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
@@ -46,54 +45,26 @@ _BEGINNINGS = ("<s>", "<bos>", "<|begin_of_text|>", "<|endoftext|>", "[BOS]")
 _UNUSED = re.compile(r"[\[<]unused\d+[\]>]")
 
 
-@dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A tokenizer file."""
+    """A tokenizer file; raises any error of Python on what is no tokenizer."""
 
-    path: Path
-    content: dict[str, Any] = field(repr=False)
-    digest: str = ""  # tells it from other tokenizers
-
-    @cached_property
-    def special(self) -> frozenset[int]:
-        """Ids that stand for no text."""
-        return frozenset(token["id"] for token in self._added_tokens.values() if token["special"])
-
-    @property
-    def added_ids(self) -> frozenset[int]:
-        """Ids of the tokens beside the model's own pieces, special or not."""
-        return frozenset(token["id"] for token in self._added_tokens.values())
-
-    @property
-    def blank(self) -> int | None:
-        """The id of a blank to be filled in; None without one."""
-        return next((self._added_tokens[text]["id"] for text in _BLANKS if text in self._added_tokens), None)
-
-    @cached_property
-    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Special ids that stand in front of, and behind, every text."""
-        steps = self.content.get("post_processor") or {}
-        front: list[int] = []
-        behind: list[int] = []
-        for step in steps.get("processors", [steps]):
-            if step.get("type") == "TemplateProcessing":
-                ends = front
-                for piece in step.get("single", ()):
-                    if "Sequence" in piece:
-                        ends = behind
-                    elif "SpecialToken" in piece:
-                        ends += step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
-            elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
-                front.append(step["cls"][1])
-                behind.append(step["sep"][1])
-        return tuple(front), tuple(behind)
-
-    @property
-    def beginnings(self) -> tuple[int, ...]:
-        """Special ids that a text of its own may begin with."""
-        if self.frame[0]:
-            return self.frame[0][-1:]
-        return tuple(self._added_tokens[text]["id"] for text in _BEGINNINGS if text in self._added_tokens)[:1]
+    def __init__(self, path: Path, content: dict[str, Any], digest: str) -> None:
+        self.path, self.content = path, content
+        self.digest = digest  # tells it from other tokenizers
+        added = {token["content"]: token for token in content.get("added_tokens") or ()}
+        ids = {text: token["id"] for text, token in added.items()}
+        self.added_ids = frozenset(ids.values())  # of the tokens beside the model's own pieces, special or not
+        self.special = frozenset(token["id"] for token in added.values() if token["special"])  # they stand for no text
+        self.blank: int | None = next((ids[text] for text in _BLANKS if text in ids), None)  # it is to be filled in
+        self.frame = _frame(content)  # special ids that stand in front of, and behind, every text
+        #: Special ids that a text of its own may begin with.
+        self.beginnings = self.frame[0][-1:] or tuple(ids[text] for text in _BEGINNINGS if text in ids)[:1]
+        self._weights = _weights(content["model"], self.special)
+        known = (*self.added_ids, *self.frame[0], *self.frame[1], *self._weights)
+        if not self._weights or not all(type(i) is int for i in known):
+            raise TypeError
+        if not np.isfinite(list(self._weights.values())).all():
+            raise ValueError
 
     @cached_property
     def rare(self) -> tuple[range, ...]:
@@ -140,30 +111,44 @@ class Tokenizer:
         except Exception as error:  # a binding: plain Exception
             raise ConfigError(f"tokenizers cannot use '{self.path}': {' '.join(str(error).split())[:200]}") from None
 
-    @cached_property
-    def _added_tokens(self) -> dict[str, dict[str, Any]]:
-        return {token["content"]: token for token in self.content.get("added_tokens") or ()}
 
-    @cached_property
-    def _weights(self) -> dict[int, float]:
-        model = self.content["model"]
-        vocabulary = model["vocab"]
-        if isinstance(vocabulary, list):  # unigram: pairs of a piece and the logarithm of its probability
-            return {i: float(np.exp(score)) for i, (_, score) in enumerate(vocabulary)}
-        ranks: dict[int, int] = {}
-        for rank, merge in enumerate(model.get("merges") or ()):
-            made = "".join(pair_of(merge))
-            if made in vocabulary:
-                ranks.setdefault(vocabulary[made], rank)
-        used = {token: i for token, i in vocabulary.items() if not _UNUSED.fullmatch(token)}
-        first = _FIRST_MERGES
-        if not ranks:
-            words = (i for t, i in used.items() if len(t.removeprefix("##")) > 1 and i not in self.special)
-            ranks = {i: rank for rank, i in enumerate(sorted(words))}
-            ranks |= {vocabulary[c]: rank for rank, c in enumerate(_CHARACTERS) if c in used}
-            first = _FIRST_WORDS
-        # Other bytes and letters mostly stand inside of longer tokens.
-        return {i: 1.0 / (ranks.get(i, len(ranks)) + first) for i in used.values()}
+def _frame(content: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    steps = content.get("post_processor") or {}
+    front: list[int] = []
+    behind: list[int] = []
+    for step in steps.get("processors", [steps]):
+        if step.get("type") == "TemplateProcessing":
+            ends = front
+            for piece in step.get("single", ()):
+                if "Sequence" in piece:
+                    ends = behind
+                elif "SpecialToken" in piece:
+                    ends += step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
+        elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            front.append(step["cls"][1])
+            behind.append(step["sep"][1])
+    return tuple(front), tuple(behind)
+
+
+def _weights(model: dict[str, Any], special: frozenset[int]) -> dict[int, float]:
+    """Return how common tokens are, by their ids, up to a factor."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):  # unigram: pairs of a piece and the logarithm of its probability
+        return {i: float(np.exp(score)) for i, (_, score) in enumerate(vocabulary)}
+    ranks: dict[int, int] = {}
+    for rank, merge in enumerate(model.get("merges") or ()):
+        made = "".join(pair_of(merge))
+        if made in vocabulary:
+            ranks.setdefault(vocabulary[made], rank)
+    used = {token: i for token, i in vocabulary.items() if not _UNUSED.fullmatch(token)}
+    first = _FIRST_MERGES
+    if not ranks:
+        words = (i for t, i in used.items() if len(t.removeprefix("##")) > 1 and i not in special)
+        ranks = {i: rank for rank, i in enumerate(sorted(words))}
+        ranks |= {vocabulary[c]: rank for rank, c in enumerate(_CHARACTERS) if c in used}
+        first = _FIRST_WORDS
+    # Other bytes and letters mostly stand inside of longer tokens.
+    return {i: 1.0 / (ranks.get(i, len(ranks)) + first) for i in used.values()}
 
 
 def pair_of(merge: str | list[str]) -> tuple[str, ...]:
@@ -201,15 +186,13 @@ def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
             raise ConfigError(f"'{path}' is no file: give the {NAME} of the model")
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
         data = path.read_bytes()
-        tokenizer = Tokenizer(path, json.loads(data), hashlib.sha256(data).hexdigest())
-        _require_tokenizer(tokenizer)
+        return Tokenizer(path, json.loads(data), hashlib.sha256(data).hexdigest())
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         raise ConfigError(f"'{path}' is not JSON: give the {NAME} of the model") from None
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError):
         raise ConfigError(f"'{path}' is no tokenizer that can be read: give the {NAME} of the model") from None
-    return tokenizer
 
 
 def find_tokenizer(own: str | PathLike[str] | None, source: object) -> tuple[Tokenizer | None, tuple[str, ...]]:
@@ -219,14 +202,12 @@ def find_tokenizer(own: str | PathLike[str] | None, source: object) -> tuple[Tok
     if not isinstance(source, str | Path):
         return None, ()
     folder = Path(source).absolute().parent
-    for path in (folder / NAME, *([folder.parent / NAME] if folder.name == _GRAPHS else [])):
-        with suppress(OSError):
-            if path.is_file():
-                try:
-                    return read_tokenizer(path), ()
-                except OnnxFoldError as error:
-                    return None, (f"{error}; the model was run on ids without it",)
-    return None, ()
+    paths = (place / NAME for place in ([folder, folder.parent] if folder.name == _GRAPHS else [folder]))
+    path = next(filter(os.path.isfile, paths), None)
+    try:
+        return None if path is None else read_tokenizer(path), ()
+    except OnnxFoldError as error:
+        return None, (f"{error}; the model was run on ids without it",)
 
 
 def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[range, ...]:
@@ -235,20 +216,11 @@ def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[
     return () if tokenizer is None else tokenizer.rare
 
 
-def _require_tokenizer(tokenizer: Tokenizer) -> None:
-    """Look at every part once, so that what is wrong in the file is said while it is read."""
-    ids = [
-        *tokenizer.special,
-        *tokenizer.added_ids,
-        *tokenizer.frame[0],
-        *tokenizer.frame[1],
-        *tokenizer.beginnings,
-        *tokenizer._weights,
-    ]
-    if not tokenizer._weights or not all(type(i) is int for i in ids):
-        raise TypeError
-    if not np.isfinite(list(tokenizer._weights.values())).all():
-        raise ValueError
+def banned_ids(tokenizer: Tokenizer | None, rows: int) -> Array:
+    """Return which ids a model that writes must not write, shape (rows,): those that stand for no text."""
+    special = [] if tokenizer is None else [i for i in tokenizer.special if i < rows]
+    banned = np.isin(np.arange(rows), special)
+    return banned & (not banned.all())
 
 
 def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None, *, are_drawn: bool = False) -> Matrix:

@@ -17,18 +17,6 @@ _UNSEEN = -1e30
 _TABLES, _SINKS = 9, 11
 
 
-def rotate_heads(x: Tensor, cosines: Tensor, sines: Tensor, *, interleaved: bool) -> Tensor:
-    """Return heads whose pairs of dimensions are turned; dimensions behind the last pair stay."""
-    turned = 2 * cosines.shape[-1]
-    front, rest = x[..., :turned], x[..., turned:]
-    if interleaved:
-        a, b = front[..., 0::2], front[..., 1::2]
-        pairs = torch.stack((a * cosines - b * sines, b * cosines + a * sines), dim=-1)
-        return torch.cat((pairs.flatten(-2), rest), dim=-1)
-    a, b = front.chunk(2, dim=-1)
-    return torch.cat((a * cosines - b * sines, b * cosines + a * sines, rest), dim=-1)
-
-
 @operator("RotaryEmbedding", domain="com.microsoft")
 def rotary_embedding(node: TorchNode) -> Operation:
     """Turn heads by angles that grow with their positions."""
@@ -44,15 +32,19 @@ def standard_rotary_embedding(
     x: Tensor, cosines: Tensor, sines: Tensor, positions: Tensor | None = None, *,
     interleaved: bool = False, num_heads: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Turn heads by angles that grow with their positions; angles may come for every position.
+    """Turn pairs of dimensions of heads by angles that grow with their positions; angles may come for every position.
 
-    Heads are an axis of their own, or lie behind each other on the last one.
+    Heads are an axis of their own, or lie behind each other on the last one. Dimensions behind the last pair stay.
     """
+    turned = 2 * cosines.shape[-1]
     cosines, sines = (t[:, None] if positions is None else _angles(positions, t, x) for t in (cosines, sines))
-    if x.ndim == 4:
-        return rotate_heads(x, cosines, sines, interleaved=interleaved)
-    count = num_heads or x.shape[-1] // (2 * cosines.shape[-1])
-    return _merge_heads(rotate_heads(_split_heads(x, count), cosines, sines, interleaved=interleaved))
+    heads = _split_heads(x, num_heads or x.shape[-1] // turned)
+    front, rest = heads[..., :turned], heads[..., turned:]
+    a, b = (front[..., 0::2], front[..., 1::2]) if interleaved else front.chunk(2, dim=-1)
+    pairs = a * cosines - b * sines, b * cosines + a * sines
+    front = torch.stack(pairs, dim=-1).flatten(-2) if interleaved else torch.cat(pairs, dim=-1)
+    result = torch.cat((front, rest), dim=-1)
+    return result if x.ndim == 4 else _merge_heads(result)
 
 
 def _angles(positions: Tensor, table: Tensor, x: Tensor) -> Tensor:
@@ -119,8 +111,8 @@ def group_query_attention(node: TorchNode) -> Operation:
         if not bool((lengths == length - 1).all()) or (0 < window < length):
             raise node.unsupported("sequences are padded, or longer than its window")
         if turns and cosines is not None and sines is not None:
-            tables = cosines[past:length], sines[past:length]
-            q, k = (rotate_heads(x, *tables, interleaved=interleaved) for x in (q, k))
+            tables = cosines[None, past:length], sines[None, past:length]
+            q, k = (standard_rotary_embedding(x, *tables, interleaved=interleaved) for x in (q, k))
         result, k, v = _attend((q, k, v), (past_key, past_value), kind, sinks=sinks)
         return _merge_heads(result), k, v
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxfold.torch_graph.registry import Operation, TorchNode, operation, operations, operator
+from onnxfold.torch_graph.registry import Operation, operation, operations
 
 _ROWS: dict[str, Operation] = {
     "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin, "Asinh": torch.asinh,
@@ -49,35 +49,27 @@ _ROWS: dict[str, Operation] = {
         (torch.isposinf(x) & detect_positive) | (torch.isneginf(x) & detect_negative)
     ),
 }  # fmt: skip
-_MICROSOFT_ROWS: dict[str, Operation] = {
-    "Gelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias),
-    "BiasGelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias),
+operations(_ROWS)
+operations({
+    "Gelu": functional.gelu,
+    "BiasGelu": lambda x, bias: functional.gelu(x + bias),
     "FastGelu": lambda x, bias=None: functional.gelu(x if bias is None else x + bias, approximate="tanh"),
     "QuickGelu": lambda x, *, alpha=1.702: x * torch.sigmoid(alpha * x),
-}
-operations(_ROWS)
-operations(_MICROSOFT_ROWS, domain="com.microsoft")
+}, domain="com.microsoft")  # fmt: skip
 
 
-@operator("Clip")
-def clip_by_attributes(node: TorchNode) -> Operation:
-    """Cut to an interval that is fixed."""
-    low, high = node.number("min", -math.inf), node.number("max", math.inf)
-    return lambda x: _cut(x, low, high)
-
-
-@operation("Clip", since=11)
-def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+@operation("Clip")
+def clip(
+    x: Tensor, low: Tensor | None = None, high: Tensor | None = None, *,
+    min: float = -math.inf, max: float = math.inf,  # noqa: A002  (attributes, before operator set 11)
+) -> Tensor:  # fmt: skip
     """Cut to an interval; the upper bound wins, as in numpy."""
     if x.is_floating_point() and all(b is None or (b.numel() == 1 and not b.requires_grad) for b in (low, high)):
-        return _cut(x, *(default if b is None else float(b) for b, default in ((low, -math.inf), (high, math.inf))))
+        least, most = min if low is None else float(low), max if high is None else float(high)
+        # One pass over memory backward in place of clamp's seven.
+        return functional.hardtanh(x, least, most) if least <= most else x.clamp(least, most)
     x = x if low is None else torch.maximum(x, low)
     return x if high is None else torch.minimum(x, high)
-
-
-def _cut(x: Tensor, low: float, high: float) -> Tensor:
-    """Cut to an interval, with one pass over memory backward in place of clamp's seven."""
-    return torch.nn.functional.hardtanh(x, low, high) if low <= high else x.clamp(low, high)
 
 
 @operation("QuantizeLinear")

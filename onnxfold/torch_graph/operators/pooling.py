@@ -14,19 +14,15 @@ from onnxfold.torch_graph.registry import Operation, TorchNode, operations, oper
 class Windows:
     """The window attributes of a node."""
 
-    def __init__(self, node: TorchNode, rank: int) -> None:
+    def __init__(self, node: TorchNode, rank: int = 0) -> None:
         self.kernel = node.integers("kernel_shape")
+        rank = rank or len(self.kernel)  # of a pool, the kernel is an attribute
         self.auto_pad = node.text("auto_pad", "NOTSET")
         self.ceil = bool(node.integer("ceil_mode", 0))
         self.strides = node.integers("strides") or [1] * rank
         self.dilations = node.integers("dilations") or [1] * rank
         pads = node.integers("pads") or [0] * (2 * rank)
         self.explicit = pads[:rank], pads[rank:]  # the pads of the attribute, before and after
-
-    @classmethod
-    def of_pool(cls, node: TorchNode) -> "Windows":
-        """Return the windows of a pool, whose kernel is an attribute."""
-        return cls(node, len(node.integers("kernel_shape")))
 
     def pads(self, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the pads before and after each axis, auto_pad resolved."""
@@ -75,7 +71,7 @@ def max_pool(node: TorchNode) -> Operation:
     """Largest element of every window."""
     if node.has_output(1):
         raise node.unsupported("its second output, the places of the maxima, is read")
-    windows = Windows.of_pool(node)
+    windows = Windows(node)
     rank = len(windows.kernel)
     if rank not in _MAXIMUM:
         raise node.unsupported(f"a pool over {rank} axes; torch has up to 3")
@@ -90,7 +86,7 @@ def max_pool(node: TorchNode) -> Operation:
 @operator("AveragePool")
 def average_pool(node: TorchNode) -> Operation:
     """Mean of every window; pads count or do not."""
-    windows, with_pads = Windows.of_pool(node), bool(node.integer("count_include_pad", 0))
+    windows, with_pads = Windows(node), bool(node.integer("count_include_pad", 0))
 
     def run(x: Tensor) -> Tensor:
         sizes = x.shape[2:]
@@ -111,7 +107,7 @@ def average_pool(node: TorchNode) -> Operation:
 @operator("LpPool")
 def lp_pool(node: TorchNode) -> Operation:
     """Norm of every window."""
-    windows, order = Windows.of_pool(node), node.integer("p", 2)
+    windows, order = Windows(node), node.integer("p", 2)
 
     def run(x: Tensor) -> Tensor:
         powers = pad_spatial(x.abs() ** order, *windows.covering_pads(x.shape[2:]), 0.0)

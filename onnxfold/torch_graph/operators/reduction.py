@@ -18,16 +18,13 @@ _SOFTMAX: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 @operator(*_SOFTMAX)
-def softmax_of_rows(node: TorchNode) -> Operation:
-    """Before operator set 13: over the axes from `axis` on, taken together."""
-    function, axis = _SOFTMAX[node.op_type], node.integer("axis", 1)
-    return lambda x: function(x.flatten(axis % x.ndim), -1).reshape(x.shape)
-
-
-@operator(*_SOFTMAX, since=13)
 def softmax(node: TorchNode) -> Operation:
-    """Along one axis."""
-    function, axis = _SOFTMAX[node.op_type], node.integer("axis", -1)
+    """Along one axis; before operator set 13 over the axes from `axis` on, taken together."""
+    function = _SOFTMAX[node.op_type]
+    if node.version < 13:
+        first = node.integer("axis", 1)
+        return lambda x: function(x.flatten(first % x.ndim), -1).reshape(x.shape)
+    axis = node.integer("axis", -1)
     return lambda x: function(x, axis)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,34 +74,20 @@ class _Interpolation:
         return _scatter(taps, weights, size)
 
 
-@operator("Upsample")
-def upsample_by_attribute(node: TorchNode) -> Operation:
-    """Scales are an attribute."""
-    interpolation, scales = _Interpolation(node), node.value("scales")
-    if not isinstance(scales, list):
-        raise node.unsupported("it has no attribute 'scales'")
-    return lambda x: interpolation.by_scales(x, scales)
-
-
-@operator("Upsample", since=9)
-@operator("Resize", since=10)
-def resize_by_scales(node: TorchNode) -> Operation:
-    """Scales are an input."""
-    interpolation = _Interpolation(node)
-    return lambda x, scales: interpolation.by_scales(x, scales.tolist())
-
-
-@operator("Resize", since=11)
+@operator("Upsample", "Resize")
 def resize(node: TorchNode) -> Operation:
-    """Scales or sizes are inputs."""
+    """Scales are an attribute or an input, or sizes are an input."""
     interpolation, some = _Interpolation(node), node.integers("axes")
+    fixed: Any = node.value("scales", [])
+    if node.version < 9 and not fixed:
+        raise node.unsupported("it has no attribute 'scales'")
+    behind_region = 1 if node.version > 10 else 0
 
-    def run(
-        x: Tensor, region: Tensor | None = None, scales: Tensor | None = None, sizes: Tensor | None = None
-    ) -> Tensor:
+    def run(x: Tensor, *inputs: Tensor | None) -> Tensor:
+        scales, sizes = (*inputs[behind_region:], None, None)[:2]
         axes = [a % x.ndim for a in some] or range(x.ndim)
         if sizes is None or not sizes.numel():
-            return interpolation.by_scales(x, [] if scales is None else scales.tolist(), axes)
+            return interpolation.by_scales(x, fixed if scales is None else scales.tolist(), axes)
         for axis, length in zip(axes, sizes.tolist(), strict=True):
             x = interpolation.resize_axis(x, axis, length / x.shape[axis], length)
         return x
