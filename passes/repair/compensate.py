@@ -100,8 +100,7 @@ def lower_gram(columns: Samples) -> Samples:
         gram[start:, start : start + _BLOCK] = columns[:, start:].T @ columns[:, start : start + _BLOCK]
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for _ in pool.map(fill, range(0, width, _BLOCK)):  # raises what a block raised
-            pass
+        list(pool.map(fill, range(0, width, _BLOCK)))  # raises what a block raised
     return gram
 
 
@@ -238,33 +237,27 @@ class Compensation:
         block = mapped.positions[:, 0] // (width // blocks)
         folded_block = block[mapped.representatives]
         stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
-        whole = mapped.decode
-        solution = np.zeros_like(whole) if blocks > 1 else None
+        by_length, ridge = self._rules.by_length, RIDGE + DOUBTED * self._rules.doubt.part
+        centres = has_bias and not by_length
+        solution = np.array(mapped.decode)
         for b in range(blocks):
             rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
-            inside = np.ix_(rows, columns)
-            plain = whole if blocks == 1 else whole[inside]
+            plain = mapped.decode if blocks == 1 else mapped.decode[np.ix_(rows, columns)]
             places = mapped.positions[rows], mapped.folded_positions[columns]
             residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
             wrong = _inexact_channels(residuals(), len(rows))
+            if not wrong.any():
+                continue
             moments = CrossMoments(int(wrong.sum()), len(columns))
-            by_length = self._rules.by_length
             samples = weighted_batches(residuals, centre=has_bias) if by_length else (pair for pair, _ in residuals())
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
-            block_solution = np.array(plain)
-            if wrong.any():
-                centres = has_bias and not by_length
-                ridge = RIDGE + DOUBTED * self._rules.doubt.part
-                unpooled = self._unpooled.get(self._poolings.get(channels.tensor, "")) if centres else None
-                if unpooled is not None:
-                    cross, gram = unpooled
-                    unpooled = (cross[wrong], gram) if cross.shape == plain.shape else None
-                block_solution[wrong] += correction(moments, ridge, has_bias=centres, unpooled=unpooled)
-            if solution is None:
-                return block_solution
-            solution[inside] = block_solution
-        assert solution is not None, "there is at least one block"
+            unpooled = self._unpooled.get(self._poolings.get(channels.tensor, "")) if centres else None
+            if unpooled is not None:
+                cross, gram = unpooled
+                unpooled = (cross[wrong], gram) if cross.shape == plain.shape else None
+            added = correction(moments, ridge, has_bias=centres, unpooled=unpooled)
+            solution[np.ix_(rows[wrong], columns)] += added
         return solution
 
     def compares(self, node: NodeProto) -> bool:

@@ -4,8 +4,6 @@ docs/mathematics.md, "Restored statistics", has the formulas.
 Sources: arXiv 2502.10216, arXiv 2211.08403.
 """
 
-from typing import Literal
-
 import numpy as np
 from onnx import NodeProto
 
@@ -172,8 +170,8 @@ class Recalibrate(ObservedRepair):
         seen = self.observation
         # A fresh reference: where the networks are equal, both keep the statistics that they are shipped with.
         reference = self.original.copy()
-        matches: Literal["deviating", "nothing"] = "deviating" if seen.rules.matches else "nothing"
-        walk = SideBySide(reference, view, self.plan, seen.inputs, matches=matches)
+        matches = seen.rules.matches
+        walk = SideBySide(reference, view, self.plan, seen.inputs, matches="deviating" if matches else "nothing")
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress, restoration.ends_layer):
             norm = own_statistics(self.original, before)
