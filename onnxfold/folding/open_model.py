@@ -13,6 +13,7 @@ from onnxfold.budget.costs.running import model_size
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.channels.declarations import Tie
+from onnxfold.channels.group import members_by_tensor
 from onnxfold.channels.walker import node_name
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import MemoryLimitError, NonFiniteError, NothingToFoldError
@@ -215,23 +216,19 @@ def require_groups(scopes: list[Scope]) -> None:
 
 def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
     """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite."""
-    view, checked = scope.analysed, set()
-    for group in scope.analysis.groups:
-        for tensor in (member.axis.tensor for member in group.members):
-            if tensor in checked or not view.is_weight(tensor):
-                continue
-            checked.add(tensor)
-            stored = isinstance(view.weights[tensor], LazyTensor)
-            if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
-                continue
-            defect = flaw(view.weights[tensor])
-            if defect:
-                name = scope.copies.get(tensor, tensor)
-                raise NonFiniteError(
-                    f"weight '{name}' is {defect} in places, and it holds channels of fold group '{group.name}', which "
-                    "cannot be compared or merged then: check the training",
-                    name,
-                )
+    view, groups = scope.analysed, scope.analysis.groups
+    for tensor, ((number, _), *_) in members_by_tensor(groups).items():
+        stored = isinstance(view.weights[tensor], LazyTensor)
+        if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
+            continue
+        defect = flaw(view.weights[tensor])
+        if defect:
+            name = scope.copies.get(tensor, tensor)
+            raise NonFiniteError(
+                f"weight '{name}' is {defect} in places, and it holds channels of fold group '{groups[number].name}', "
+                "which cannot be compared or merged then: check the training",
+                name,
+            )
 
 
 #: Weights that take a larger part of the memory limit than this wait in a file once they are edited.

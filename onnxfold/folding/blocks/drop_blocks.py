@@ -22,7 +22,7 @@ from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, Verifi
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.methods import Method
-from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.open_model import OpenedModel, all_groups
 from onnxfold.folding.probes.trials import Change, run_trials
 from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
@@ -267,9 +267,8 @@ _WORSE = 2
 
 def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
     """Return which branches are dropped, by their places; none if widths alone lose least."""
-    groups = [group for _, graph_groups in task.opened.graphs for group in graph_groups]
     losses = task.prepared(inputs, chooses=True).losses
-    curves = {group.name: curve for group, curve in zip(groups, losses, strict=True)}
+    curves = {group.name: curve for group, curve in zip(all_groups(task.opened.scopes), losses, strict=True)}
     order = sorted(
         (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
     )
@@ -289,8 +288,7 @@ def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix,
 def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
     """Return the predicted loss of the widths without some branches; infinite if the request is out of reach."""
     trial, _ = remove_blocks(task.opened.copy(), dropped)
-    groups = [group for _, graph_groups in trial.graphs for group in graph_groups]
-    losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in groups]
+    losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in all_groups(trial.scopes)]
     try:
         request = replace(task, opened=trial).request(may_keep_all=True)
         widths = request.widths if request.widths is not None else request.choose(losses)

@@ -118,16 +118,10 @@ class Probe:
             # Rows of a narrower table are Q P x, and the states that it scores P^T Q^T h.
             encode, decode = (matrix.astype(x.dtype) for matrix in self._table)
             moved[..., places] = x @ decode @ encode if axis in self._scored else x @ encode.T @ decode.T
-        elif self._has_bias:
-            mean = x.reshape(-1, *places.shape).mean(axis=0)
-            moved[..., places] = self._estimate_channels(x - mean) + mean
         else:
-            moved[..., places] = self._estimate_channels(x)
+            mean = x.reshape(-1, *places.shape).mean(axis=0) if self._has_bias else np.zeros((), x.dtype)
+            moved[..., places] = self._estimate.of((x - mean).reshape(-1, x.shape[-1])).reshape(x.shape) + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
-
-    def _estimate_channels(self, x: Array) -> Array:
-        """Return the estimate for channels on the last axis."""
-        return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
     def sensitivity(self, outcome: TrialOutcome) -> float:
         """Return the loss at the outputs per error of the consumers."""
