@@ -13,7 +13,7 @@ from onnxfold.budget.costs.running import model_size
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.channels.declarations import Tie
-from onnxfold.channels.group import members_by_tensor
+from onnxfold.channels.group import lists_by_key, members_by_tensor
 from onnxfold.channels.walker import node_name
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import MemoryLimitError, NonFiniteError, NothingToFoldError
@@ -172,15 +172,10 @@ def refusals_of_file(scopes: list[Scope]) -> list[Refusal]:
         narrower = {m.axis.tensor for group in scope.analysis.groups if group.rotates for m in group.members}
         added = {*scope.parts, *(name for group in scope.analysis.groups for name in group.seam.spare)} & narrower
         names |= {node_name(view, node_key(n)): "" for name in added for n in view.consumers(name)}
-    merged: dict[tuple[str, str], Refusal] = {}
-    for refusal in all_refusals(scopes):
-        named = refusal.rename(names.get(refusal.node, refusal.node), weights.get(refusal.weight, refusal.weight))
-        if named.node:
-            before = merged.get((named.node, named.axis))
-            merged[named.node, named.axis] = (
-                named if before is None else replace(before, weights=before.weights + named.weights)
-            )
-    return sorted(merged.values(), key=lambda r: -r.weights)
+    named = [r.rename(names.get(r.node, r.node), weights.get(r.weight, r.weight)) for r in all_refusals(scopes)]
+    alike = lists_by_key(((r.node, r.axis), r) for r in named if r.node).values()
+    merged = [replace(first, weights=sum(r.weights for r in (first, *others))) for first, *others in alike]
+    return sorted(merged, key=lambda r: -r.weights)
 
 
 def integer_reason(scopes: Iterable[Scope]) -> str:

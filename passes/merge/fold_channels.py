@@ -80,22 +80,17 @@ def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
         if group.apart and (repeats := places.shape[1]) > 1:  # every position is a unit of its own
             places, partition = places.reshape(-1, 1), partition.by_position(repeats)
         parts.append((places, partition))
-    if not parts:
-        places = np.arange(width)[:, None]
-        return AxisMap(places, places, np.arange(width), ())
-    lengths = {table.shape[1] for table, _ in parts}
-    covered = np.concatenate([table.reshape(-1) for table, _ in parts])
-    rest = np.setdiff1d(np.arange(width), covered)
-    if len(lengths) > 1 or (len(rest) and lengths != {1}):
+    covered = [np.zeros(0, np.int64), *(table.reshape(-1) for table, _ in parts)]
+    rest = np.setdiff1d(np.arange(width), np.concatenate(covered))
+    tables = [table for table, _ in parts] + ([rest[:, None]] if len(rest) or not parts else [])
+    if len({table.shape[1] for table in tables}) > 1:
         return None
-    tables = [table for table, _ in parts] + ([rest[:, None]] if len(rest) else [])
     before = np.cumsum([0, *(p.size for _, p in parts)])
     kept = [start + p.representatives for start, (_, p) in zip(before, parts, strict=False)]
     positions, representatives = np.concatenate(tables), np.concatenate([*kept, before[-1] + np.arange(len(rest))])
-    place = np.full(width, -1)
-    order = np.sort(positions[representatives].reshape(-1))
-    place[order] = np.arange(len(order))
-    return AxisMap(positions, place[positions[representatives]], representatives, tuple(p for _, p in parts))
+    places = positions[representatives]
+    folded = np.searchsorted(np.sort(places, axis=None), places)
+    return AxisMap(positions, folded, representatives, tuple(p for _, p in parts))
 
 
 #: Weights from this size on are streamed.

@@ -64,8 +64,7 @@ class JoinedModel:
             if how == "join":
                 shapes = [network.view.shape(network.view.output_names[output]) or () for network in self.networks]
                 widths = [(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in shapes]
-                begin = sum(widths[:number])
-                own.append(values.take(range(begin, begin + widths[number]), axis=min(1, values.ndim - 1)))
+                own.append(np.split(values, np.cumsum(widths)[:-1], axis=min(1, values.ndim - 1))[number])
             elif how != "first" or number == 0:
                 own.append(values)
         return own

@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import FoldGroup, lists_by_key
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.task import Candidates
 from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
@@ -56,15 +56,14 @@ def sensitivities(
     tokens: TokenAnswers | None = None,
 ) -> Matrix:
     """Return the sensitivity of every group of a graph."""
-    changes: dict[str, dict[tuple[int, Axis], Change]] = {}
+    changes: dict[tuple[str, int, Axis], Change] = {}
     for i, probe in probes.items():
         consumers, bases = ([use for m in groups[i].with_role(role) for use in m.uses] for role in _READ)
         read = [(use.node, use.channels) for use in consumers if use.channels in groups[i].tensors]
         read += [(node_key(n), use.channels) for use in bases for n in view.consumers(use.channels.tensor)]
         for node, axis in read if probe.is_lossy else ():
-            change = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
-            changes.setdefault(node, {})[i, axis] = change
-    once = {node: list(by_axis.values()) for node, by_axis in changes.items()}
+            changes[node, i, axis] = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
+    once = lists_by_key((node, change) for (node, _, _), change in changes.items())
     outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
