@@ -25,7 +25,7 @@ from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel, all_groups
 from onnxfold.folding.probes.trials import Change, run_trials
 from onnxfold.graph.bodies import needed_nodes
-from onnxfold.graph.nodes import captured_names, node_key
+from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.tensors import Array, Matrix, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -35,7 +35,7 @@ from onnxfold.inputs.tokens.interface import Purpose, token_interface
 from onnxfold.language.lookups import SUM_AND_NORM
 from onnxfold.language.residual_branches import ResidualBlock, ResidualBranch, residual_blocks, residual_branches
 from onnxfold.passes.base import Pipeline
-from onnxfold.passes.merge.drop_branches import DropBranches
+from onnxfold.passes.merge.drop_branches import DropBranches, inputs_without
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.progress import Progress
 from onnxfold.report.records import DroppedBlock
@@ -74,7 +74,7 @@ def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *
     held = _outputs_behind(view, branch) & caches
     if held and not may_change:
         return f"the model's output '{min(held)}' holds its past: it goes only with --allow-cache-change"
-    left = _needed_nodes(view, [branch], held)
+    left = needed_nodes(view, set(view.output_names) - held, _inputs_without(view, [branch]))
     still = next((node for node in view.nodes if node_key(node) in left & branch.region), None)
     if still is not None:
         return f"something else reads what '{still.name or node_key(still)}' in it computes"
@@ -88,29 +88,19 @@ def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *
 def _along(view: GraphView, branches: Sequence[ResidualBranch], caches: frozenset[str]) -> tuple[int, frozenset[str]]:
     """Return the number of weights, and the caches, that go with some branches."""
     held = frozenset().union(*(_outputs_behind(view, branch) & caches for branch in branches))
-    left = _needed_nodes(view, branches, held)
+    instead = _inputs_without(view, branches)
+    left = needed_nodes(view, set(view.output_names) - held, instead)
     read = frozenset().union(*(_read(view, branch.region) & caches for branch in branches))
-    needed = {name for node in view.nodes if node_key(node) in left for name in _kept_inputs(node, branches)}
+    keys = ((node, node_key(node)) for node in view.nodes)
+    needed = {name for node, key in keys if key in left for name in instead.get(key, read_names(node))}
     lost = [n for n in view.weights if n not in needed and is_float(view.weight_type(n)) and view.consumers(n)]
     return sum(map(view.weight_size, lost)), held | read
 
 
-def _kept_inputs(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
-    """Return the tensors that a node reads when branches are dropped."""
-    names = [name for name in (*node.input, *captured_names(node)) if name]
-    branch = next((branch for branch in branches if branch.join == node_key(node)), None)
-    if branch is None:
-        return names
-    others = SUM_AND_NORM[node.op_type][1] if node.op_type in SUM_AND_NORM else ()
-    return [branch.stream, *(node.input[i] for i in others if i < len(node.input) and node.input[i])]
-
-
-def _needed_nodes(view: GraphView, branches: Sequence[ResidualBranch], held: Iterable[str]) -> set[str]:
-    """Return the nodes that are needed without some branches and the outputs that they hold."""
-    outputs = set(view.output_names) - set(held)
-    joins = {branch.join: branch for branch in branches}
-    instead = {node_key(n): _kept_inputs(n, branches) for n in view.nodes if node_key(n) in joins}
-    return needed_nodes(view, outputs, instead)
+def _inputs_without(view: GraphView, branches: Sequence[ResidualBranch]) -> dict[str, list[str]]:
+    """Return what nodes that add branches read without these, by their keys."""
+    joins = ((branch, view.producer(branch.join)) for branch in branches)
+    return {b.join: list(filter(None, inputs_without(node, b))) for b, node in joins if node is not None}
 
 
 def _read(view: GraphView, region: Iterable[str]) -> set[str]:
@@ -123,7 +113,7 @@ def _outputs_behind(view: GraphView, branch: ResidualBranch) -> set[str]:
     outputs, behind = set(view.output_names), set[str]()
     for node in view.nodes:
         key = node_key(node)
-        if key in branch.region or (key != branch.join and not behind.isdisjoint((*node.input, *captured_names(node)))):
+        if key in branch.region or (key != branch.join and not behind.isdisjoint(read_names(node))):
             behind.update(filter(None, node.output))
     return behind & outputs
 
