@@ -20,7 +20,6 @@ _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _PASS_ZEROS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"})
 
 
-@dataclass(frozen=True)
 class EliminateIdentity(Pass):
     """Route readers of Identity and inference-mode Dropout straight to its input.
 
@@ -61,7 +60,6 @@ def _inner_names(node: NodeProto) -> set[str]:
     return names.union(*({*n.input, *_inner_names(n)} for graph in graphs for n in graph.node))
 
 
-@dataclass(frozen=True)
 class DropZeroBias(Rewrite):
     """Remove the optional bias input of linear operators where it is a constant zero.
 
@@ -82,7 +80,6 @@ class DropZeroBias(Rewrite):
         return [rewritten(node, inputs=node.input[:_BIAS])]
 
 
-@dataclass(frozen=True)
 class DropZeroStates(Rewrite):
     """Leave out initial states of LSTM, GRU and RNN that are zero, which is what they are where none is given.
 
@@ -118,7 +115,6 @@ def _is_zero(view: GraphView, tensor: str) -> bool:
     return not np.any(view.weight(tensor))
 
 
-@dataclass(frozen=True)
 class RemoveUnused(Pass):
     """Drop nodes without a path to an output, and initializers without a reader; inputs stay."""
 
@@ -144,7 +140,6 @@ _SEEN = 64
 _Source = tuple[str, bool]
 
 
-@dataclass(frozen=True)
 class UnshareInitializers(Pass):
     """Copy vectors (one axis longer than 1) that several inputs read.
 
