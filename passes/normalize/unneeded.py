@@ -7,7 +7,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from onnxfold.graph.bodies import needed_nodes
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, read_names, rewritten, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, read_names, rewritten
 from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -30,10 +30,7 @@ class EliminateIdentity(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rename inputs in one sweep."""
-        fixed = set(view.output_names)
-        for node in view.nodes:
-            inner = _inner_names(node)
-            fixed.update(inner, node.output if inner else ())
+        fixed = set(view.output_names).union(*map(captured_names, view.nodes))
         renamed: dict[str, str] = {}
         for node in view.nodes:
             inputs = [renamed.get(name, name) for name in node.input]
@@ -51,13 +48,6 @@ def passes_on(view: GraphView, node: NodeProto, inputs: Sequence[str]) -> bool:
         return False
     training = inputs[2] if len(inputs) > 2 else ""
     return not training or (view.is_weight(training) and not bool(view.weight(training).reshape(-1)[0]))
-
-
-def _inner_names(node: NodeProto) -> set[str]:
-    """Return the names that bodies of a node read or give out, at any depth."""
-    graphs = list(subgraphs(node))
-    names = {o.name for graph in graphs for o in graph.output}
-    return names.union(*({*n.input, *_inner_names(n)} for graph in graphs for n in graph.node))
 
 
 class DropZeroBias(Rewrite):
