@@ -109,13 +109,6 @@ class GraphForm:
         """Return the groups and refusals of a graph in this form."""
         return find_groups(view, self.ties(view), streams=self.streams)
 
-    def after(self, passes: Pass, scope: Scope) -> Scope:
-        """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes."""
-        done = passes(scope.view)
-        if not done.modified:
-            return scope
-        return self.open(replace(scope, records=[*scope.records, *done.records]))
-
 
 #: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.
 PLAIN = GraphForm()

@@ -103,12 +103,7 @@ class Observation:
     reference: GraphView  # the network; where statistics were matched, with those of the inputs
     inputs: Batches
     rules: FitRules = FitRules()
-    was_run: bool = True  # whether it was run; if not, its statistics are still to be matched
-
-    @property
-    def is_to_match(self) -> bool:
-        """Whether the statistics of the reference are still to be matched to the inputs."""
-        return self.rules.matches and not self.was_run
+    is_to_match: bool = False  # whether statistics of the reference are still to be matched to the inputs
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,6 @@ class AxisMap:
     partitions: tuple[ChannelPartition, ...]
 
     @property
-    def shrinks(self) -> bool:
-        """Whether the axis loses units."""
-        return len(self.positions) != len(self.folded_positions)
-
-    @property
     def rotates(self) -> bool:
         """Whether some group keeps axes only, of which no deviation of a channel says anything."""
         return any(p.rotates for p in self.partitions)

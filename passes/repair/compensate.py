@@ -217,8 +217,8 @@ class Compensation:
         tensor = pooling.input[0]
         y = self._walk.folded.values[tensor]
         for axis in range(1, y[0].ndim):
-            mapped = self._walk.map(tensor, axis)
-            x = self._walk.folded_reference(tensor, axis) if mapped is not None and mapped.shrinks else None
+            mapped = self._walk.map(tensor, axis) if self._walk.plan.touches(Axis(tensor, axis)) else None
+            x = None if mapped is None else self._walk.folded_reference(tensor, axis)
             if x is None or mapped is None:
                 continue
             moments = CrossMoments(*mapped.decode.shape)
@@ -274,7 +274,7 @@ class Compensation:
         if not self._original.is_weight(operator.weight) or len(self._original.consumers(operator.weight)) > 1:
             return
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
-        if inputs is None or outputs is None or not self._walk.loses(before.input[0], 1):
+        if inputs is None or outputs is None or not self._walk.plan.lossy.touches(Axis(before.input[0], 1)):
             return
         weight = self._view.weight(operator.weight)
         if weight[0].size > _WIDEST:

@@ -7,7 +7,7 @@ Sources: arXiv 2502.10216, arXiv 2211.08403.
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import BatchNorm
+from onnxfold.channels.declarations import Axis, BatchNorm
 from onnxfold.channels.group import move_from_front, move_to_front
 from onnxfold.channels.layers import Layer, bias_of, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.graph.nodes import node_key
@@ -123,7 +123,7 @@ class Restoration:
         now = ChannelMoments(self._walk.folded.values[output], axis)
         goal_mean, goal_deviation = mapped.encode_samples(seen.mean), mapped.encode_samples(np.sqrt(seen.variance))
         gain = np.ones(len(goal_mean))
-        if self._walk.loses(output, axis) and not mapped.rotates:
+        if self._walk.plan.lossy.touches(Axis(output, axis)) and not mapped.rotates:
             deviation = np.sqrt(now.variance)
             alive = deviation > np.maximum(DEAD * np.median(deviation), np.finfo(np.float32).tiny)
             gain = np.where(alive, goal_deviation / np.where(alive, deviation, 1.0), 1.0)

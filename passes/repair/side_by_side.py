@@ -123,10 +123,6 @@ class SideBySide:
         """
         return any(name in self._deviating or name in self._changed for name in read_names(node))
 
-    def loses(self, tensor: str, axis: int) -> bool:
-        """Whether an activation's axis loses more than exact duplicates."""
-        return self.plan.lossy.touches(Axis(tensor, axis))
-
     def folded_reference(self, tensor: str, axis: int) -> Sequence[Array] | None:
         """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.
 

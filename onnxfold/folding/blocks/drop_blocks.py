@@ -124,8 +124,10 @@ def remove_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[Op
     caches = frozenset[str]().union(*(block.caches for block in dropped))
     names = _new_names(view, caches) if caches else {}
     branches = tuple(branch for block in dropped for branch in block.block.branches)
-    scope = opened.form.after(Pipeline((DropBranches(branches, caches, names),)), main)
-    return replace(opened, scopes=[scope, *bodies]), {**dict.fromkeys(caches, ""), **names}
+    done = Pipeline((DropBranches(branches, caches, names),))(view)
+    if done.modified:
+        main = opened.form.open(replace(main, records=[*main.records, *done.records]))
+    return replace(opened, scopes=[main, *bodies]), {**dict.fromkeys(caches, ""), **names}
 
 
 def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:
