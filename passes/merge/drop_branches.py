@@ -43,7 +43,7 @@ class DropBranches(Pass):
 
 
 def inputs_without(join: NodeProto, branch: ResidualBranch) -> list[str]:
-    """Return what a node that adds a branch reads where it does not add it."""
+    """Return the inputs of a node that adds a branch, without the branch."""
     others = SUM_AND_NORM[join.op_type][1] if join.op_type in SUM_AND_NORM else ()
     return [branch.stream, *(join.input[i] for i in others if i < len(join.input))]
 

@@ -98,7 +98,7 @@ def _along(view: GraphView, branches: Sequence[ResidualBranch], caches: frozense
 
 
 def _inputs_without(view: GraphView, branches: Sequence[ResidualBranch]) -> dict[str, list[str]]:
-    """Return what nodes that add branches read without these, by their keys."""
+    """Return the inputs of the nodes that add some branches, without these, by their keys."""
     joins = ((branch, view.producer(branch.join)) for branch in branches)
     return {b.join: list(filter(None, inputs_without(node, b))) for b, node in joins if node is not None}
 
