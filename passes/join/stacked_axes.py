@@ -175,8 +175,8 @@ class StackedAxes:
             index = list(np.ix_(*(s.places[network] for s in stacked)))
             for i, blocks in ((axis.axis, axis.blocks) for axis in axes if axis.blocks > 1):
                 # Columns of every block of rows are positions of their own.
-                block = np.repeat(np.arange(blocks), len(old) // blocks)[:, None]
-                columns = index[i].reshape(blocks, -1)[block[:, 0]] - block * lengths[i]
+                block = np.repeat(np.arange(blocks), len(old) // blocks)
+                columns = index[i].reshape(blocks, -1)[block] - block[:, None] * lengths[i]
                 index[i] = columns.reshape([size if at in (0, i) else 1 for at, size in enumerate(old.shape)])
             result[tuple(index)] = old
         return result

@@ -188,7 +188,9 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
         bounds = [view.weight(name).item() for name in node.input[1:] if view.is_weight(name)]
         is_inside = len(bounds) == sum(map(bool, node.input[1:])) == 2 and bounds[0] <= 0 <= bounds[1]
         return np.clip(read[0], *bounds) if is_inside else unknown
-    return np.where(np.all([v == 0 for v in read], axis=0), 0.0, np.nan) if node.op_type in KEEP_ZERO else unknown
+    if node.op_type in KEEP_ZERO:
+        return np.where(np.all([v == 0 for v in read], axis=0), 0.0, np.nan)
+    return unknown
 
 
 def _vector(view: GraphView, member: Member) -> Values:
