@@ -226,8 +226,8 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     if prepared.method.partitioner.needs_moments and prepared.candidates is None:
         observation = _observe_consumers(prepared, compared, progress, choose)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
-        inputs = prepared.inputs
-        observation = Observation(compared.copy(), inputs.walked(view), rules=inputs.fit_rules, was_run=False)
+        inputs, rules = prepared.inputs, prepared.inputs.fit_rules
+        observation = Observation(compared.copy(), inputs.walked(view), rules, is_to_match=rules.matches)
     for i in shrinking:
         if i not in chosen:
             choose(i, ())

@@ -13,6 +13,7 @@ from onnxfold.budget.costs.running import model_size
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.channels.declarations import Tie
+from onnxfold.channels.group import lists_by_key, members_by_tensor
 from onnxfold.channels.walker import node_name
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import MemoryLimitError, NonFiniteError, NothingToFoldError
@@ -108,13 +109,6 @@ class GraphForm:
         """Return the groups and refusals of a graph in this form."""
         return find_groups(view, self.ties(view), streams=self.streams)
 
-    def after(self, passes: Pass, scope: Scope) -> Scope:
-        """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes."""
-        done = passes(scope.view)
-        if not done.modified:
-            return scope
-        return self.open(replace(scope, records=[*scope.records, *done.records]))
-
 
 #: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.
 PLAIN = GraphForm()
@@ -171,15 +165,10 @@ def refusals_of_file(scopes: list[Scope]) -> list[Refusal]:
         narrower = {m.axis.tensor for group in scope.analysis.groups if group.rotates for m in group.members}
         added = {*scope.parts, *(name for group in scope.analysis.groups for name in group.seam.spare)} & narrower
         names |= {node_name(view, node_key(n)): "" for name in added for n in view.consumers(name)}
-    merged: dict[tuple[str, str], Refusal] = {}
-    for refusal in all_refusals(scopes):
-        named = refusal.rename(names.get(refusal.node, refusal.node), weights.get(refusal.weight, refusal.weight))
-        if named.node:
-            before = merged.get((named.node, named.axis))
-            merged[named.node, named.axis] = (
-                named if before is None else replace(before, weights=before.weights + named.weights)
-            )
-    return sorted(merged.values(), key=lambda r: -r.weights)
+    named = [r.rename(names.get(r.node, r.node), weights.get(r.weight, r.weight)) for r in all_refusals(scopes)]
+    alike = lists_by_key(((r.node, r.axis), r) for r in named if r.node).values()
+    merged = [replace(first, weights=sum(r.weights for r in (first, *others))) for first, *others in alike]
+    return sorted(merged, key=lambda r: -r.weights)
 
 
 def integer_reason(scopes: Iterable[Scope]) -> str:
@@ -215,23 +204,19 @@ def require_groups(scopes: list[Scope]) -> None:
 
 def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
     """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite."""
-    view, checked = scope.analysed, set()
-    for group in scope.analysis.groups:
-        for tensor in (member.axis.tensor for member in group.members):
-            if tensor in checked or not view.is_weight(tensor):
-                continue
-            checked.add(tensor)
-            stored = isinstance(view.weights[tensor], LazyTensor)
-            if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
-                continue
-            defect = flaw(view.weights[tensor])
-            if defect:
-                name = scope.copies.get(tensor, tensor)
-                raise NonFiniteError(
-                    f"weight '{name}' is {defect} in places, and it holds channels of fold group '{group.name}', which "
-                    "cannot be compared or merged then: check the training",
-                    name,
-                )
+    view, groups = scope.analysed, scope.analysis.groups
+    for tensor, ((number, _), *_) in members_by_tensor(groups).items():
+        stored = isinstance(view.weights[tensor], LazyTensor)
+        if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
+            continue
+        defect = flaw(view.weights[tensor])
+        if defect:
+            name = scope.copies.get(tensor, tensor)
+            raise NonFiniteError(
+                f"weight '{name}' is {defect} in places, and it holds channels of fold group '{groups[number].name}', "
+                "which cannot be compared or merged then: check the training",
+                name,
+            )
 
 
 #: Weights that take a larger part of the memory limit than this wait in a file once they are edited.

@@ -131,11 +131,9 @@ def spare_weights(scopes: Sequence[Scope]) -> int:
     graphs = [(scope.analysed, scope.analysis.groups) for scope in copies]
     widths = []
     for view, groups in graphs:
-        classes = exact_duplicates(view, groups)
-        least = [lossless_width(g, c) for c, g in zip(classes, groups, strict=True)]
         widths += [
-            width if may_shrink(group) and not group.seam.spare else group.size
-            for width, group in zip(least, groups, strict=True)
+            lossless_width(group, classes) if may_shrink(group) and not group.seam.spare else group.size
+            for classes, group in zip(exact_duplicates(view, groups), groups, strict=True)
         ]
     cost = WeightCost(graphs)
     return int(cost([group.size for _, groups in graphs for group in groups]) - cost(widths))

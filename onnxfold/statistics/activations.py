@@ -135,12 +135,11 @@ class Activations:
         if memory.held_bytes() > self._floor + _HELD_BYTES:
             self._floor = memory.give_back()
 
-    def fork(self) -> int:
-        """Let one more batch go on from where the first one is; return its number."""
+    def fork(self) -> None:
+        """Let one more batch, the last one then, go on from where the first one is."""
         for name, batches in self.values.items():
             self.values[name] = [*batches, batches[0]]
         self._batches += 1
-        return self._batches - 1
 
     def release(self, node: NodeProto) -> None:
         """Forget what nobody reads after this node."""

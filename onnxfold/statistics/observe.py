@@ -103,12 +103,7 @@ class Observation:
     reference: GraphView  # the network; where statistics were matched, with those of the inputs
     inputs: Batches
     rules: FitRules = FitRules()
-    was_run: bool = True  # whether it was run; if not, its statistics are still to be matched
-
-    @property
-    def is_to_match(self) -> bool:
-        """Whether the statistics of the reference are still to be matched to the inputs."""
-        return self.rules.matches and not self.was_run
+    is_to_match: bool = False  # whether statistics of the reference are still to be matched to the inputs
 
 
 @dataclass(frozen=True)
@@ -143,19 +138,19 @@ def observe(
         for use in member.uses
     )
     moments_of_groups: list[list[ConsumerMoments]] = [[] for _ in groups]
-    covariances: dict[tuple[int, Axis, bool], tuple[Matrix, float]] = {}
+    covariances: list[dict[tuple[Axis, bool], tuple[Matrix, float]]] = [{} for _ in groups]
 
     def see(node: NodeProto, read: Iterable[tuple[int, Member, Axis]]) -> None:
         for i, member, channels in read:
             if channels.tensor not in activations.values:
                 continue
             has_bias = takes_mean(reference, node)
-            key = (i, channels, has_bias)
-            if key not in covariances:
+            known, key = covariances[i], (channels, has_bias)
+            if key not in known:
                 if how.make_room is not None:
                     how.make_room(groups[i].size)
-                covariances[key] = _covariance(activations, channels, groups[i], how.rules, has_bias=has_bias)
-            covariance, shrinkage = covariances[key]
+                known[key] = _covariance(activations, channels, groups[i], how.rules, has_bias=has_bias)
+            covariance, shrinkage = known[key]
             alike = how.duplicates[i] if how.duplicates else None
             columns, places = rows_of(reference, member).reshape(groups[i].size, -1), None
             gram: Array = columns @ columns.T
@@ -182,8 +177,7 @@ def observe(
         activations.run(node)
         see(node, (use for use in read if use[2].tensor in node.output))  # a recurrence reads what it wrote
         for j in ends.get(node_key(node), ()):
-            for seen in [seen for seen in covariances if seen[0] == j]:
-                del covariances[seen]
+            covariances[j].clear()
             moments, moments_of_groups[j] = moments_of_groups[j], []
             take(j, moments)
             del moments

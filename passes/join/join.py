@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, helper, version_converter
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Axis, Count, Role, Select
-from onnxfold.channels.layers import linear
+from onnxfold.channels.layers import layer_of
 from onnxfold.errors import ConfigError
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
@@ -37,7 +37,6 @@ _FEW = 8
 _MOST_WORK = 1e10
 
 
-@dataclass(frozen=True)
 class ViewsToFlatten(Rewrite):
     """Write a Reshape or Squeeze that only joins all axes behind the batch as a Flatten."""
 
@@ -52,7 +51,6 @@ class ViewsToFlatten(Rewrite):
         return [helper.make_node("Flatten", node.input[:1], node.output, name=node.name, axis=1)]
 
 
-@dataclass(frozen=True)
 class MeansToPooling(Rewrite):
     """Write a ReduceMean over all axes behind the channels as a GlobalAveragePool, and a Flatten if they vanish."""
 
@@ -163,15 +161,10 @@ def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[li
 
 def _give_bias(view: GraphView, key: str) -> None:
     """Add zeros where counterparts of a layer add a bias."""
-    node = view.producer(key)
-    operator = linear(view, node)
-    assert node is not None
-    assert operator is not None
-    assert operator.rows is not None
-    weight = view.weights[operator.weight]
-    dtype = view.weight(operator.weight).dtype
-    zeros = np.zeros(weight.shape[operator.rows.axis] * operator.rows.blocks, dtype)
-    view.fill_input(node, operator.bias.number, view.add_weight(f"{key}_bias", zeros))
+    layer = layer_of(view, view.producer(key))
+    assert layer is not None
+    zeros = np.zeros(layer.width(view), view.weight(layer.rows.tensor).dtype)
+    view.fill_input(layer.node, layer.operator.bias.number, view.add_weight(f"{key}_bias", zeros))
 
 
 @dataclass(frozen=True)

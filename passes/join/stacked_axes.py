@@ -168,22 +168,17 @@ class StackedAxes:
         values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
         on = {axis.axis: axis for axis in reversed(self.grouped.get(tensor, ()))}
         axes = [on.get(axis, Axis(tensor, axis)) for axis in range(values[0].ndim)]
-        packed = next((axis for axis in axes if axis.blocks > 1), None)
         stacked = [self.axis(axis) if only is None else self._own_axis(axis, only) for axis in axes]
-        blocks = 1 if packed is None else packed.blocks
         lengths = [s.length // a.blocks for s, a in zip(stacked, axes, strict=True)]
         result = np.zeros(lengths, values[0].dtype)
         for network, old in enumerate(values) if only is None else [(only, values[only])]:
-            axis_places = [s.places[network] for s in stacked]
-            for block in range(blocks):
-                parts, index = [slice(None)] * old.ndim, list(axis_places)
-                if packed is not None:  # columns of every block of rows are positions of their own
-                    rows, width = len(old) // blocks, old.shape[packed.axis]
-                    parts[0] = slice(block * rows, (block + 1) * rows)
-                    index[0] = axis_places[0][parts[0]]
-                    columns = axis_places[packed.axis][block * width : (block + 1) * width]
-                    index[packed.axis] = columns - block * lengths[packed.axis]
-                result[np.ix_(*index)] = old[tuple(parts)]
+            index = list(np.ix_(*(s.places[network] for s in stacked)))
+            for i, blocks in ((axis.axis, axis.blocks) for axis in axes if axis.blocks > 1):
+                # Columns of every block of rows are positions of their own.
+                block = np.repeat(np.arange(blocks), len(old) // blocks)
+                columns = index[i].reshape(blocks, -1)[block] - block[:, None] * lengths[i]
+                index[i] = columns.reshape([size if at in (0, i) else 1 for at, size in enumerate(old.shape)])
+            result[tuple(index)] = old
         return result
 
     def _own_axis(self, axis: Axis, network: int) -> StackedAxis:
@@ -204,15 +199,11 @@ class _Units:
 
     @classmethod
     def of(cls, groups: Sequence[FoldGroup]) -> "_Units":
+        other = next((group for group in groups if group.block_count != groups[0].block_count), None)
+        if other is not None:
+            raise LayoutError(f"channels of '{other.name}' are cut into another number of blocks in the networks")
         rows: list[tuple[int, int, int]] = []
-        for block in range(groups[0].block_count):
-            for network, group in enumerate(groups):
-                if group.block_count != groups[0].block_count:
-                    raise LayoutError(
-                        f"channels of '{group.name}' are cut into another number of blocks in the networks"
-                    )
-                units = np.arange(group.size) if group.blocks is None else np.flatnonzero(group.blocks == block)
-                if network == 0:
-                    last = int(units[-1])
-                rows += [(network, int(unit), int(unit) if network == 0 else last) for unit in units]
+        for own, *others in zip(*(group.units_by_block for group in groups), strict=True):
+            rows += [(0, unit, unit) for unit in own]
+            rows += [(network, unit, own[-1]) for network, units in enumerate(others, 1) for unit in units]
         return cls(*np.array(rows, np.int64).T)

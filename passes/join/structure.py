@@ -59,13 +59,12 @@ class Match:
 
 def match(first: SourceNetwork, other: SourceNetwork) -> Match:
     """Match two networks, from the outputs, which correspond in their order, back to the inputs."""
-    views = first.view, other.view
-    for what, counts in (
-        ("outputs", [len(v.output_names) for v in views]),
-        ("inputs", [len(v.input_names) for v in views]),
+    for what, ours, theirs in (
+        ("outputs", first.view.output_names, other.view.output_names),
+        ("inputs", first.view.input_names, other.view.input_names),
     ):
-        if counts[0] != counts[1]:
-            raise LayoutError(f"{first.name} has {counts[0]} {what}, and {other.name} has {counts[1]}")
+        if len(ours) != len(theirs):
+            raise LayoutError(f"{first.name} has {len(ours)} {what}, and {other.name} has {len(theirs)}")
     inputs = dict(zip(first.view.input_names, other.view.input_names, strict=True))
     kinds = _kinds(first), _kinds(other)
     tensors: dict[str, str] = {}
@@ -80,13 +79,13 @@ def match(first: SourceNetwork, other: SourceNetwork) -> Match:
                 raise LayoutError(f"'{a}' of {first.name} is read where {other.name} reads '{tensors[a]}', and '{b}'")
             continue
         tensors[a] = b
-        node, partner = views[0].producer(a), views[1].producer(b)
+        node, partner = first.view.producer(a), other.view.producer(b)
         if node is None or partner is None:
-            _require_same_source(first, other, a, b, inputs, (node, partner))
+            _require_same_source(first, other, a, b, inputs)
             continue
         _require_same_node(first, other, node, partner)
         open_pairs += [pair for pair in zip(node.output, partner.output, strict=False) if all(pair)]
-        operator = linear(views[0], node)
+        operator = linear(first.view, node)
         for index, pair in enumerate(_input_pairs(node, partner, kinds)):
             if all(pair):
                 open_pairs.append(pair)
@@ -107,18 +106,12 @@ def _differ(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodePro
     )
 
 
-def _require_same_source(
-    first: SourceNetwork,
-    other: SourceNetwork,
-    a: str,
-    b: str,
-    inputs: Mapping[str, str],
-    writers: Sequence[NodeProto | None],
-) -> None:
+def _require_same_source(first: SourceNetwork, other: SourceNetwork, a: str, b: str, inputs: Mapping[str, str]) -> None:
     """Check two tensors of which one at least is an input or a weight."""
-    for network, name, writer, theirs in ((first, a, writers[0], other), (other, b, writers[1], first)):
+    for network, name, theirs, counterpart in ((first, a, other, b), (other, b, first, a)):
+        writer = network.view.producer(name)
         if writer is not None:
-            kind = "a constant" if theirs.view.is_weight(b if network is first else a) else "an input"
+            kind = "a constant" if theirs.view.is_weight(counterpart) else "an input"
             raise LayoutError(
                 f"the networks have different layouts: {network.label(writer)} computes '{name}', which is {kind} in "
                 f"{theirs.name}"

@@ -49,9 +49,7 @@ class DeadToDuplicates(Pass):
             models = _models(group, dead)
             for member in group.members:
                 rows = rows_of(view, member)
-                changed = rows.copy() if member.role is Role.CONSUMER else rows[models]
-                if member.role is Role.CONSUMER:
-                    changed[dead] = 0
+                changed = np.where(dead[:, None, None], 0, rows) if member.role is Role.CONSUMER else rows[models]
                 if not np.array_equal(rows, changed):
                     put_rows_of(view, member, changed)
                     modified = True
@@ -167,28 +165,30 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
             return unknown
         is_zero = np.all([~rows_of(view, m).reshape(group.size, -1).any(axis=1) for m in producers], axis=0)
         return np.where(is_zero, sum(of(Role.BIAS), np.zeros(group.size)), np.nan)
+    if not read:
+        return unknown
     if batch_norm(view, node) is not None:
         parameters = [v for r in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE) for v in of(r)]
-        if len(parameters) != 4 or not read:
+        if len(parameters) != 4:
             return unknown
         scale, shift, mean, variance = parameters
         normal = (read[0] - mean) / np.sqrt(variance + attr_float(node, "epsilon", 1e-5))
         return np.where(scale == 0, shift, normal * scale + shift)
-    if node.op_type in _MOVES and read:
+    if node.op_type in _MOVES:
         return read[0]
-    if node.op_type == "Relu" and read:
+    if node.op_type == "Relu":
         return np.maximum(read[0], 0.0)
-    if is_sum(node) and read:
+    if is_sum(node):
         biases = of(Role.BIAS)
         others = sum(bool(name) for name in node.input) - len(read) - len(biases)
         return unknown if others else sum([*read, *biases], np.zeros(group.size))
-    if node.op_type == "Mul" and read:
+    if node.op_type == "Mul":
         return np.where(np.any([v == 0 for v in read], axis=0), 0.0, np.nan)
-    if node.op_type == "Clip" and read:
+    if node.op_type == "Clip":
         bounds = [view.weight(name).item() for name in node.input[1:] if view.is_weight(name)]
         is_inside = len(bounds) == sum(map(bool, node.input[1:])) == 2 and bounds[0] <= 0 <= bounds[1]
         return np.clip(read[0], *bounds) if is_inside else unknown
-    if node.op_type in KEEP_ZERO and read:
+    if node.op_type in KEEP_ZERO:
         return np.where(np.all([v == 0 for v in read], axis=0), 0.0, np.nan)
     return unknown
 

@@ -42,12 +42,17 @@ class DropBranches(Pass):
         return PassResult(modified=True)
 
 
+def inputs_without(join: NodeProto, branch: ResidualBranch) -> list[str]:
+    """Return the inputs of a node that adds a branch, without the branch."""
+    others = SUM_AND_NORM[join.op_type][1] if join.op_type in SUM_AND_NORM else ()
+    return [branch.stream, *(join.input[i] for i in others if i < len(join.input))]
+
+
 def _replacement(join: NodeProto, branch: ResidualBranch) -> list[NodeProto]:
     """Return the replacement of a node that adds a branch."""
     if join.op_type not in SUM_AND_NORM:
         return [helper.make_node("Identity", [branch.stream], [join.output[0]], name=join.name)]
-    op_type, others, _ = SUM_AND_NORM[join.op_type]
-    inputs = [branch.stream, *(join.input[i] for i in others if i < len(join.input))]
+    op_type, inputs = SUM_AND_NORM[join.op_type][0], inputs_without(join, branch)
     epsilon = attr_float(join, "epsilon", _EPSILON)
     norm = helper.make_node(op_type, inputs, [join.output[0]], name=join.name, axis=-1, epsilon=epsilon)
     sums = [name for name in join.output[SUM : SUM + 1] if name]

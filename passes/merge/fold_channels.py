@@ -17,7 +17,6 @@ from onnxfold.channels.group import Fold, FoldGroup, Member, lists_by_key, merge
 from onnxfold.channels.layers import epsilon
 from onnxfold.cluster.partition import ChannelPartition, Labels, Samples, mean_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.errors import PassError
 from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, with_input
 from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor, Matrix
 from onnxfold.graph.view import GraphView
@@ -33,11 +32,6 @@ class AxisMap:
     representatives: Positions  # the unit whose place each folded unit has
     #: Those of the groups, one after the other; behind them come the positions that stay.
     partitions: tuple[ChannelPartition, ...]
-
-    @property
-    def shrinks(self) -> bool:
-        """Whether the axis loses units."""
-        return len(self.positions) != len(self.folded_positions)
 
     @property
     def rotates(self) -> bool:
@@ -80,22 +74,17 @@ def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
         if group.apart and (repeats := places.shape[1]) > 1:  # every position is a unit of its own
             places, partition = places.reshape(-1, 1), partition.by_position(repeats)
         parts.append((places, partition))
-    if not parts:
-        places = np.arange(width)[:, None]
-        return AxisMap(places, places, np.arange(width), ())
-    lengths = {table.shape[1] for table, _ in parts}
-    covered = np.concatenate([table.reshape(-1) for table, _ in parts])
-    rest = np.setdiff1d(np.arange(width), covered)
-    if len(lengths) > 1 or (len(rest) and lengths != {1}):
+    covered = [np.zeros(0, np.int64), *(table.reshape(-1) for table, _ in parts)]
+    rest = np.setdiff1d(np.arange(width), np.concatenate(covered))
+    tables = [table for table, _ in parts] + ([rest[:, None]] if len(rest) or not parts else [])
+    if len({table.shape[1] for table in tables}) > 1:
         return None
-    tables = [table for table, _ in parts] + ([rest[:, None]] if len(rest) else [])
     before = np.cumsum([0, *(p.size for _, p in parts)])
     kept = [start + p.representatives for start, (_, p) in zip(before, parts, strict=False)]
     positions, representatives = np.concatenate(tables), np.concatenate([*kept, before[-1] + np.arange(len(rest))])
-    place = np.full(width, -1)
-    order = np.sort(positions[representatives].reshape(-1))
-    place[order] = np.arange(len(order))
-    return AxisMap(positions, place[positions[representatives]], representatives, tuple(p for _, p in parts))
+    places = positions[representatives]
+    folded = np.searchsorted(np.sort(places, axis=None), places)
+    return AxisMap(positions, folded, representatives, tuple(p for _, p in parts))
 
 
 #: Weights from this size on are streamed.
@@ -163,15 +152,6 @@ class FoldChannels(Pass):
         new = [self.plan.count_kept(select.source, 0, int(position) % select.width) for position in chosen]
         indices = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
         return with_input(node, select.input_index, indices)
-
-    def ensures(self, view: GraphView) -> None:
-        """Check that every weight axis has the planned width."""
-        for group, partition in self.plan:
-            for member in group.members:
-                last = self.plan.fold_member(member, partition).positions.max()
-                width = view.weights[member.axis.tensor].shape[member.axis.axis] * member.axis.blocks
-                if last >= width:
-                    raise PassError(self.name, f"weight '{member.axis.tensor}' came out {width} wide", group.name)
 
 
 def merge_weight(

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from onnxfold.graph.bodies import needed_nodes
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, read_names, rewritten, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, read_names, rewritten
 from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -20,7 +20,6 @@ _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _PASS_ZEROS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"})
 
 
-@dataclass(frozen=True)
 class EliminateIdentity(Pass):
     """Route readers of Identity and inference-mode Dropout straight to its input.
 
@@ -31,10 +30,7 @@ class EliminateIdentity(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rename inputs in one sweep."""
-        fixed = set(view.output_names)
-        for node in view.nodes:
-            inner = _inner_names(node)
-            fixed.update(inner, node.output if inner else ())
+        fixed = set(view.output_names).union(*map(captured_names, view.nodes))
         renamed: dict[str, str] = {}
         for node in view.nodes:
             inputs = [renamed.get(name, name) for name in node.input]
@@ -54,14 +50,6 @@ def passes_on(view: GraphView, node: NodeProto, inputs: Sequence[str]) -> bool:
     return not training or (view.is_weight(training) and not bool(view.weight(training).reshape(-1)[0]))
 
 
-def _inner_names(node: NodeProto) -> set[str]:
-    """Return the names that bodies of a node read or give out, at any depth."""
-    graphs = list(subgraphs(node))
-    names = {o.name for graph in graphs for o in graph.output}
-    return names.union(*({*n.input, *_inner_names(n)} for graph in graphs for n in graph.node))
-
-
-@dataclass(frozen=True)
 class DropZeroBias(Rewrite):
     """Remove the optional bias input of linear operators where it is a constant zero.
 
@@ -82,7 +70,6 @@ class DropZeroBias(Rewrite):
         return [rewritten(node, inputs=node.input[:_BIAS])]
 
 
-@dataclass(frozen=True)
 class DropZeroStates(Rewrite):
     """Leave out initial states of LSTM, GRU and RNN that are zero, which is what they are where none is given.
 
@@ -118,7 +105,6 @@ def _is_zero(view: GraphView, tensor: str) -> bool:
     return not np.any(view.weight(tensor))
 
 
-@dataclass(frozen=True)
 class RemoveUnused(Pass):
     """Drop nodes without a path to an output, and initializers without a reader; inputs stay."""
 
@@ -144,7 +130,6 @@ _SEEN = 64
 _Source = tuple[str, bool]
 
 
-@dataclass(frozen=True)
 class UnshareInitializers(Pass):
     """Copy vectors (one axis longer than 1) that several inputs read.
 

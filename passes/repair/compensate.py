@@ -100,8 +100,7 @@ def lower_gram(columns: Samples) -> Samples:
         gram[start:, start : start + _BLOCK] = columns[:, start:].T @ columns[:, start : start + _BLOCK]
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for _ in pool.map(fill, range(0, width, _BLOCK)):  # raises what a block raised
-            pass
+        list(pool.map(fill, range(0, width, _BLOCK)))  # raises what a block raised
     return gram
 
 
@@ -218,8 +217,8 @@ class Compensation:
         tensor = pooling.input[0]
         y = self._walk.folded.values[tensor]
         for axis in range(1, y[0].ndim):
-            mapped = self._walk.map(tensor, axis)
-            x = self._walk.folded_reference(tensor, axis) if mapped is not None and mapped.shrinks else None
+            mapped = self._walk.map(tensor, axis) if self._walk.plan.touches(Axis(tensor, axis)) else None
+            x = None if mapped is None else self._walk.folded_reference(tensor, axis)
             if x is None or mapped is None:
                 continue
             moments = CrossMoments(*mapped.decode.shape)
@@ -238,33 +237,27 @@ class Compensation:
         block = mapped.positions[:, 0] // (width // blocks)
         folded_block = block[mapped.representatives]
         stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
-        whole = mapped.decode
-        solution = np.zeros_like(whole) if blocks > 1 else None
+        by_length, ridge = self._rules.by_length, RIDGE + DOUBTED * self._rules.doubt.part
+        centres = has_bias and not by_length
+        solution = np.array(mapped.decode)
         for b in range(blocks):
             rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
-            inside = np.ix_(rows, columns)
-            plain = whole if blocks == 1 else whole[inside]
+            plain = mapped.decode if blocks == 1 else mapped.decode[np.ix_(rows, columns)]
             places = mapped.positions[rows], mapped.folded_positions[columns]
             residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
             wrong = _inexact_channels(residuals(), len(rows))
+            if not wrong.any():
+                continue
             moments = CrossMoments(int(wrong.sum()), len(columns))
-            by_length = self._rules.by_length
             samples = weighted_batches(residuals, centre=has_bias) if by_length else (pair for pair, _ in residuals())
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
-            block_solution = np.array(plain)
-            if wrong.any():
-                centres = has_bias and not by_length
-                ridge = RIDGE + DOUBTED * self._rules.doubt.part
-                unpooled = self._unpooled.get(self._poolings.get(channels.tensor, "")) if centres else None
-                if unpooled is not None:
-                    cross, gram = unpooled
-                    unpooled = (cross[wrong], gram) if cross.shape == plain.shape else None
-                block_solution[wrong] += correction(moments, ridge, has_bias=centres, unpooled=unpooled)
-            if solution is None:
-                return block_solution
-            solution[inside] = block_solution
-        assert solution is not None, "there is at least one block"
+            unpooled = self._unpooled.get(self._poolings.get(channels.tensor, "")) if centres else None
+            if unpooled is not None:
+                cross, gram = unpooled
+                unpooled = (cross[wrong], gram) if cross.shape == plain.shape else None
+            added = correction(moments, ridge, has_bias=centres, unpooled=unpooled)
+            solution[np.ix_(rows[wrong], columns)] += added
         return solution
 
     def compares(self, node: NodeProto) -> bool:
@@ -281,7 +274,7 @@ class Compensation:
         if not self._original.is_weight(operator.weight) or len(self._original.consumers(operator.weight)) > 1:
             return
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
-        if inputs is None or outputs is None or not self._walk.loses(before.input[0], 1):
+        if inputs is None or outputs is None or not self._walk.plan.lossy.touches(Axis(before.input[0], 1)):
             return
         weight = self._view.weight(operator.weight)
         if weight[0].size > _WIDEST:

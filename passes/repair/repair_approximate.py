@@ -18,6 +18,7 @@ arXiv 2502.10216, section 4 (Fold-AR); REPAIR: arXiv 2211.08403.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -64,15 +65,13 @@ class RepairApproximate(Pass):
 
     def _repair(self, view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
         norms = normalizations(self.original, group)
-        of_stream: dict[int, Matrix] = {}  # by occurrences of a channel: all norms of a stream have the same
+        # By occurrences of a channel: all norms of a stream have the same.
+        of_stream = cache(lambda r: self._factor(_stream_rows(self.original, group, r), partition))
         for norm in norms:
             if norm.layer is not None:
                 factor = self._factor(rows_of(self.original, norm.layer.rows), partition)
             else:
-                r = norm.scale.positions.shape[1]
-                if r not in of_stream:
-                    of_stream[r] = self._factor(_stream_rows(self.original, group, r), partition)
-                factor = of_stream[r]
+                factor = of_stream(norm.scale.positions.shape[1])
             member = self.plan.fold_member(norm.scale, partition)
             set_per_unit(view, member, per_unit(view, member) * factor)
         if self.independent or any(norm.layer is None for norm in norms):

@@ -24,6 +24,7 @@ from functools import partial
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.group import lists_by_key
 from onnxfold.channels.layers import Layer, bias_of, layer_of, own_statistics
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.run.node_runner import NodeRunner, add_behind
@@ -51,11 +52,8 @@ class RepairBias(ObservedRepair):
 
     def _layer_deficits(self) -> list[tuple[Layer, Matrix]]:
         """Return the layers that read folded channels, and what they lack, per channel of the fold."""
-        reads: dict[str, set[Axis]] = {}
-        for group in self.plan.lossy.groups:
-            for member in group.with_role(Role.CONSUMER):
-                for use in member.uses:
-                    reads.setdefault(use.node, set()).add(use.channels)
+        consumers = [member for group in self.plan.lossy.groups for member in group.with_role(Role.CONSUMER)]
+        reads = lists_by_key((use.node, use.channels) for member in consumers for use in member.uses)
         reference, matches = self.observation.reference, self.observation.is_to_match
         walk = Activations(reference, self.observation.inputs)
         looked_at = {key: {axis.tensor for axis in axes} for key, axes in reads.items()}

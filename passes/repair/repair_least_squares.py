@@ -103,8 +103,11 @@ class RepairLeastSquares(ObservedRepair):
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
-        walk = SideBySide.of(self.observation, view, self.plan)
-        rules = self.observation.rules
+        seen, rules = self.observation, self.observation.rules
+        walk = SideBySide(
+            seen.reference, view, self.plan, seen.inputs,
+            matches="all" if seen.is_to_match else "nothing", heals=rules.by_length,
+        )  # fmt: skip
         compensation = Compensation(walk, self.seed, rules)
         recurrences = RecurrenceRefit(walk, compensation)
         restoration = Restoration(walk, self.original, rules.doubt.part)

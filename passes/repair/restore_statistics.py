@@ -4,12 +4,10 @@ docs/mathematics.md, "Restored statistics", has the formulas.
 Sources: arXiv 2502.10216, arXiv 2211.08403.
 """
 
-from typing import Literal
-
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import BatchNorm
+from onnxfold.channels.declarations import Axis, BatchNorm
 from onnxfold.channels.group import move_from_front, move_to_front
 from onnxfold.channels.layers import Layer, bias_of, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.graph.nodes import node_key
@@ -125,7 +123,7 @@ class Restoration:
         now = ChannelMoments(self._walk.folded.values[output], axis)
         goal_mean, goal_deviation = mapped.encode_samples(seen.mean), mapped.encode_samples(np.sqrt(seen.variance))
         gain = np.ones(len(goal_mean))
-        if self._walk.loses(output, axis) and not mapped.rotates:
+        if self._walk.plan.lossy.touches(Axis(output, axis)) and not mapped.rotates:
             deviation = np.sqrt(now.variance)
             alive = deviation > np.maximum(DEAD * np.median(deviation), np.finfo(np.float32).tiny)
             gain = np.where(alive, goal_deviation / np.where(alive, deviation, 1.0), 1.0)
@@ -172,8 +170,8 @@ class Recalibrate(ObservedRepair):
         seen = self.observation
         # A fresh reference: where the networks are equal, both keep the statistics that they are shipped with.
         reference = self.original.copy()
-        matches: Literal["deviating", "nothing"] = "deviating" if seen.rules.matches else "nothing"
-        walk = SideBySide(reference, view, self.plan, seen.inputs, matches=matches)
+        matches = seen.rules.matches
+        walk = SideBySide(reference, view, self.plan, seen.inputs, matches="deviating" if matches else "nothing")
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress, restoration.ends_layer):
             norm = own_statistics(self.original, before)

@@ -1,14 +1,4 @@
-"""The original and the folded network, run side by side node by node over batches of inputs.
-
-Record of what a least-squares repair does to weights beyond the merge, exact enough to repeat it.
-
-A consumer's weight W becomes, with P on its rows and B in place of Q on its columns, the taps D and the gain g of its
-rows,
-
-    W' = diag(g) (P W B + D) ,
-
-each of which is the identity, or zero, where the repair left it.
-"""
+"""The original and the folded network, run side by side node by node over batches of inputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -66,13 +56,6 @@ class SideBySide:
         self._changed = {m.axis.tensor for group in plan.lossy.groups for m in group.members}
         self._repaired = {m.axis.tensor for group in plan.lossy.groups if not group.is_part for m in group.members}
         self._deviating: set[str] = set()
-
-    @classmethod
-    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
-        """Return an observed network with its fold."""
-        matches: Literal["all", "nothing"] = "all" if observation.is_to_match else "nothing"
-        heals = observation.rules.by_length
-        return cls(observation.reference, folded, plan, observation.inputs, matches=matches, heals=heals)
 
     def steps(
         self, action: str, progress: Progress, written: Callable[[NodeProto], bool] | None = None
@@ -139,10 +122,6 @@ class SideBySide:
         Elsewhere there is nothing to repair: a repair would only turn rounding into weights.
         """
         return any(name in self._deviating or name in self._changed for name in read_names(node))
-
-    def loses(self, tensor: str, axis: int) -> bool:
-        """Whether an activation's axis loses more than exact duplicates."""
-        return self.plan.lossy.touches(Axis(tensor, axis))
 
     def folded_reference(self, tensor: str, axis: int) -> Sequence[Array] | None:
         """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.

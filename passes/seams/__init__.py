@@ -1,1 +1,1 @@
-"""Passes that write products between two weights, and remove those that stayed unused."""
+"""Passes that write products between two weights."""

@@ -22,10 +22,10 @@ from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, Verifi
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.methods import Method
-from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.open_model import OpenedModel, all_groups
 from onnxfold.folding.probes.trials import Change, run_trials
 from onnxfold.graph.bodies import needed_nodes
-from onnxfold.graph.nodes import captured_names, node_key
+from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.tensors import Array, Matrix, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -35,7 +35,7 @@ from onnxfold.inputs.tokens.interface import Purpose, token_interface
 from onnxfold.language.lookups import SUM_AND_NORM
 from onnxfold.language.residual_branches import ResidualBlock, ResidualBranch, residual_blocks, residual_branches
 from onnxfold.passes.base import Pipeline
-from onnxfold.passes.merge.drop_branches import DropBranches
+from onnxfold.passes.merge.drop_branches import DropBranches, inputs_without
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.progress import Progress
 from onnxfold.report.records import DroppedBlock
@@ -74,7 +74,7 @@ def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *
     held = _outputs_behind(view, branch) & caches
     if held and not may_change:
         return f"the model's output '{min(held)}' holds its past: it goes only with --allow-cache-change"
-    left = _needed_nodes(view, [branch], held)
+    left = needed_nodes(view, set(view.output_names) - held, _inputs_without(view, [branch]))
     still = next((node for node in view.nodes if node_key(node) in left & branch.region), None)
     if still is not None:
         return f"something else reads what '{still.name or node_key(still)}' in it computes"
@@ -88,29 +88,19 @@ def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *
 def _along(view: GraphView, branches: Sequence[ResidualBranch], caches: frozenset[str]) -> tuple[int, frozenset[str]]:
     """Return the number of weights, and the caches, that go with some branches."""
     held = frozenset().union(*(_outputs_behind(view, branch) & caches for branch in branches))
-    left = _needed_nodes(view, branches, held)
+    instead = _inputs_without(view, branches)
+    left = needed_nodes(view, set(view.output_names) - held, instead)
     read = frozenset().union(*(_read(view, branch.region) & caches for branch in branches))
-    needed = {name for node in view.nodes if node_key(node) in left for name in _kept_inputs(node, branches)}
+    keys = ((node, node_key(node)) for node in view.nodes)
+    needed = {name for node, key in keys if key in left for name in instead.get(key, read_names(node))}
     lost = [n for n in view.weights if n not in needed and is_float(view.weight_type(n)) and view.consumers(n)]
     return sum(map(view.weight_size, lost)), held | read
 
 
-def _kept_inputs(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
-    """Return the tensors that a node reads when branches are dropped."""
-    names = [name for name in (*node.input, *captured_names(node)) if name]
-    branch = next((branch for branch in branches if branch.join == node_key(node)), None)
-    if branch is None:
-        return names
-    others = SUM_AND_NORM[node.op_type][1] if node.op_type in SUM_AND_NORM else ()
-    return [branch.stream, *(node.input[i] for i in others if i < len(node.input) and node.input[i])]
-
-
-def _needed_nodes(view: GraphView, branches: Sequence[ResidualBranch], held: Iterable[str]) -> set[str]:
-    """Return the nodes that are needed without some branches and the outputs that they hold."""
-    outputs = set(view.output_names) - set(held)
-    joins = {branch.join: branch for branch in branches}
-    instead = {node_key(n): _kept_inputs(n, branches) for n in view.nodes if node_key(n) in joins}
-    return needed_nodes(view, outputs, instead)
+def _inputs_without(view: GraphView, branches: Sequence[ResidualBranch]) -> dict[str, list[str]]:
+    """Return the inputs of the nodes that add some branches, without these, by their keys."""
+    joins = ((branch, view.producer(branch.join)) for branch in branches)
+    return {b.join: list(filter(None, inputs_without(node, b))) for b, node in joins if node is not None}
 
 
 def _read(view: GraphView, region: Iterable[str]) -> set[str]:
@@ -123,7 +113,7 @@ def _outputs_behind(view: GraphView, branch: ResidualBranch) -> set[str]:
     outputs, behind = set(view.output_names), set[str]()
     for node in view.nodes:
         key = node_key(node)
-        if key in branch.region or (key != branch.join and not behind.isdisjoint((*node.input, *captured_names(node)))):
+        if key in branch.region or (key != branch.join and not behind.isdisjoint(read_names(node))):
             behind.update(filter(None, node.output))
     return behind & outputs
 
@@ -134,8 +124,10 @@ def remove_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[Op
     caches = frozenset[str]().union(*(block.caches for block in dropped))
     names = _new_names(view, caches) if caches else {}
     branches = tuple(branch for block in dropped for branch in block.branches)
-    scope = opened.form.after(Pipeline((DropBranches(branches, caches, names),)), main)
-    return replace(opened, scopes=[scope, *bodies]), {**dict.fromkeys(caches, ""), **names}
+    done = Pipeline((DropBranches(branches, caches, names),))(view)
+    if done.modified:
+        main = opened.form.open(replace(main, records=[*main.records, *done.records]))
+    return replace(opened, scopes=[main, *bodies]), {**dict.fromkeys(caches, ""), **names}
 
 
 def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:
@@ -267,9 +259,8 @@ _WORSE = 2
 
 def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
     """Return which branches are dropped, by their places; none if widths alone lose least."""
-    groups = [group for _, graph_groups in task.opened.graphs for group in graph_groups]
     losses = task.prepared(inputs, chooses=True).losses
-    curves = {group.name: curve for group, curve in zip(groups, losses, strict=True)}
+    curves = {group.name: curve for group, curve in zip(all_groups(task.opened.scopes), losses, strict=True)}
     order = sorted(
         (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
     )
@@ -289,8 +280,7 @@ def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix,
 def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
     """Return the predicted loss of the widths without some branches; infinite if the request is out of reach."""
     trial, _ = remove_blocks(task.opened.copy(), dropped)
-    groups = [group for _, graph_groups in trial.graphs for group in graph_groups]
-    losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in groups]
+    losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in all_groups(trial.scopes)]
     try:
         request = replace(task, opened=trial).request(may_keep_all=True)
         widths = request.widths if request.widths is not None else request.choose(losses)

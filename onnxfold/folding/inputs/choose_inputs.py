@@ -10,7 +10,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.folders import takes_folders
-from onnxfold.folding.inputs.compare_inputs import compare_inputs, may_go_astray, may_mislead
+from onnxfold.folding.inputs.compare_inputs import are_large, compare_inputs
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
@@ -108,10 +108,10 @@ def choose_inputs(
         _require_memory(opened, inputs)
         _require_run(view, inputs)
         # What a clock cut is made again by its steps alone.
-        if kind == "auto" and may_go_astray(inputs) and not (inputs.cut or request.steps):
+        if kind == "auto" and inputs.facts.is_inverted and are_large(inputs) and not (inputs.cut or request.steps):
             leaves = model_inputs(view, LEAVES, sources, request, cache=cache, progress=progress)
             inputs = compare_inputs(opened, [inputs, leaves], config.seed, cache, progress)
-        elif may_mislead(inputs) and method.partitioner.needs_moments:
+        elif inputs.facts.is_data and are_large(inputs) and method.partitioner.needs_moments:
             inputs = compare_inputs(opened, [inputs, replace(inputs, is_doubted=True)], config.seed, cache, progress)
     except (VerificationError, MemoryError) as error:
         if config.calibration is not None or config.quantizes:

@@ -35,14 +35,9 @@ _REMOVED = 0.3
 _CACHED = "comparisons"
 
 
-def may_go_astray(inputs: ModelInputs) -> bool:
-    """Whether inputs are inverted images that are large enough for an inversion to go astray."""
-    return inputs.facts.is_inverted and inputs.pixels >= SAMPLE_KINDS[LEAVES].doubted_from
-
-
-def may_mislead(inputs: ModelInputs) -> bool:
-    """Whether inputs are images of a user that are so large that a few of them may be trusted too far."""
-    return inputs.facts.is_data and inputs.pixels >= SAMPLE_KINDS[LEAVES].doubted_from
+def are_large(inputs: ModelInputs) -> bool:
+    """Whether inputs are images so large that an inversion may go astray, and that few of a user's may mislead."""
+    return inputs.pixels >= SAMPLE_KINDS[LEAVES].doubted_from
 
 
 def compare_inputs(

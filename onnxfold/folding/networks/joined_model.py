@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from onnx import ModelProto
 
-from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.partition import Labels
 from onnxfold.config import FoldConfig
 from onnxfold.config.checks import LARGEST_SEED
@@ -21,9 +21,10 @@ from onnxfold.graph.bodies import needed_nodes
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.run.session import Session
+from onnxfold.graph.run.session import Feeds, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.images.synthetic import noise_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.join import BlocksToGroups, JoinedGraph, join, open_networks
@@ -63,8 +64,7 @@ class JoinedModel:
             if how == "join":
                 shapes = [network.view.shape(network.view.output_names[output]) or () for network in self.networks]
                 widths = [(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in shapes]
-                begin = sum(widths[:number])
-                own.append(values.take(range(begin, begin + widths[number]), axis=min(1, values.ndim - 1)))
+                own.append(np.split(values, np.cumsum(widths)[:-1], axis=min(1, values.ndim - 1))[number])
             elif how != "first" or number == 0:
                 own.append(values)
         return own
@@ -83,15 +83,12 @@ class JoinedModel:
         """Return the network that every unit of every group belongs to; None where that is not known."""
         sources = []
         for group in scope.analysis.groups:
-            owners = None
-            for member in group.members:
-                axis = Axis(
-                    scope.copies.get(member.axis.tensor, member.axis.tensor), member.axis.axis, member.axis.blocks
-                )
-                if axis in self.graph.owners:
-                    owners = self.graph.owners[axis][member.positions[:, 0]]
-                    break
-            sources.append(owners)
+            places = (
+                (replace(m.axis, tensor=scope.copies.get(m.axis.tensor, m.axis.tensor)), m.positions[:, 0])
+                for m in group.members
+            )
+            owners = self.graph.owners
+            sources.append(next((owners[axis][units] for axis, units in places if axis in owners), None))
         return tuple(sources)
 
     def behind(self, node: str) -> list[str]:
@@ -169,10 +166,7 @@ def _require_exact(joined: JoinedModel) -> None:
     """Run everything in onnxruntime on a little noise, and compare."""
     sessions = [Session(source) for source in joined.sources]
     feeds = noise_inputs(sessions[0].inputs, samples=_SAMPLES, seed=_SEED, view=joined.graph.view)
-    own = []
-    for session in sessions:
-        names = [info.name for info in session.inputs]
-        own.append(session.run(dict(zip(names, feeds.values(), strict=True))))
+    own = [_run_by_place(session, feeds) for session in sessions]
     for expected, got in zip(joined.join_outputs(own), Session(joined.exact).run(feeds), strict=True):
         scale = float(np.abs(expected).max(initial=0.0))
         off = float(np.abs(expected - got).max(initial=0.0)) if expected.shape == got.shape else np.inf
@@ -184,37 +178,38 @@ def _require_exact(joined: JoinedModel) -> None:
             )
 
 
+def _run_by_place(session: Session, feeds: Feeds) -> list[Array]:
+    """Return the outputs of a network whose inputs are in the order of those of the first, under names of its own."""
+    return session.run(dict(zip((info.name for info in session.inputs), feeds.values(), strict=True)))
+
+
 def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progress: Progress) -> ChosenInputs:
     """Generate inputs with every network by itself, and put them behind each other.
 
     What is inverted from one network alone says little of what the others do.
     """
-    parts: list[ChosenInputs] = []
+    inputs: list[ModelInputs] = []
+    notes: dict[str, None] = {}
     for i, network in enumerate(joined.networks):
         scope = Scope(network.view, network.analysis, [], {})
         opened = OpenedModel(joined.sources[i], ModelSize(0, None, 0), [scope])
         part = choose_inputs(opened, _part(config, i, len(joined.networks)), method, progress, needed=True)
         if part.inputs is None:
             return part
-        parts.append(part)
-    names = joined.networks[0].view.input_names
-    batches = []
-    for network, part in zip(joined.networks, parts, strict=True):
-        assert part.inputs is not None
-        own = dict(zip(network.view.input_names, names, strict=True))
-        batches += [{own[name]: values for name, values in batch.items()} for batch in part.inputs.batches]
-    inputs = [part.inputs for part in parts if part.inputs is not None]
+        names = dict(zip(network.view.input_names, joined.networks[0].view.input_names, strict=True))
+        inputs.append(part.inputs.renamed(names))
+        notes |= dict.fromkeys(part.notes)
     kinds = list(dict.fromkeys(source.kind for source in inputs))
     reasons = (f"{network.name}: {source.reason}" for network, source in zip(joined.networks, inputs, strict=True))
     together = replace(
         inputs[0],
-        batches=batches,
+        batches=[batch for source in inputs for batch in source.batches],
         kind=kinds[0] if len(kinds) == 1 else LEAVES,
         reason="; ".join(reasons),
         steps=tuple(step for source in inputs for step in source.steps),
         cut=any(source.cut for source in inputs),
     )
-    return ChosenInputs(together, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+    return ChosenInputs(together, tuple(notes))
 
 
 def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:
@@ -230,8 +225,7 @@ def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:
 def network_twice(joined: JoinedModel, merged: Session, number: int) -> tuple[Answering, Answering]:
     """Return a network by its number, as it was given, and as a merged model answers in its place."""
     own = Session(joined.sources[number])
-    names = [info.name for info in own.inputs]
     return (
-        Answering(own.output_names, lambda feeds: own.run(dict(zip(names, feeds.values(), strict=True)))),
+        Answering(own.output_names, partial(_run_by_place, own)),
         Answering(joined.networks[number].view.output_names, lambda feeds: joined.share(merged.run(feeds), number)),
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Positions, Role
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import FoldGroup, lists_by_key
 from onnxfold.channels.layers import Layer, batch_norm, find_layers
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import VerificationError
@@ -78,10 +78,8 @@ def _measure_activations(walk: SideBySide, groups: Sequence[FoldGroup], progress
     activations = walk.reference.values.values()
     samples = max((sum(len(part) for part in parts if part.ndim) for parts in activations), default=0)
     layers = {_measured_tensor(view, layer): layer for layer in find_layers(view)}
-    seen: dict[str, list[tuple[int, Axis]]] = {}
-    for i, group in enumerate(groups):
-        for member in group.with_role(Role.CONSUMER)[:1]:
-            seen.setdefault(member.uses[0].channels.tensor, []).append((i, member.uses[0].channels))
+    first = ((i, m.uses[0].channels) for i, group in enumerate(groups) for m in group.with_role(Role.CONSUMER)[:1])
+    seen = lists_by_key((axis.tensor, (i, axis)) for i, axis in first)
     ratios: list[VarianceRatio] = []
     histograms: dict[int, CorrelationHistogram] = {}
     for before, after in walk.steps("compare activations", progress):

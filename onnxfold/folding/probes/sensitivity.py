@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import FoldGroup, lists_by_key
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.task import Candidates
 from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
@@ -56,15 +56,14 @@ def sensitivities(
     tokens: TokenAnswers | None = None,
 ) -> Matrix:
     """Return the sensitivity of every group of a graph."""
-    changes: dict[str, dict[tuple[int, Axis], Change]] = {}
+    changes: dict[tuple[str, int, Axis], Change] = {}
     for i, probe in probes.items():
         consumers, bases = ([use for m in groups[i].with_role(role) for use in m.uses] for role in _READ)
         read = [(use.node, use.channels) for use in consumers if use.channels in groups[i].tensors]
         read += [(node_key(n), use.channels) for use in bases for n in view.consumers(use.channels.tensor)]
         for node, axis in read if probe.is_lossy else ():
-            change = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
-            changes.setdefault(node, {})[i, axis] = change
-    once = {node: list(by_axis.values()) for node, by_axis in changes.items()}
+            changes[node, i, axis] = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
+    once = lists_by_key((node, change) for (node, _, _), change in changes.items())
     outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
@@ -118,16 +117,10 @@ class Probe:
             # Rows of a narrower table are Q P x, and the states that it scores P^T Q^T h.
             encode, decode = (matrix.astype(x.dtype) for matrix in self._table)
             moved[..., places] = x @ decode @ encode if axis in self._scored else x @ encode.T @ decode.T
-        elif self._has_bias:
-            mean = x.reshape(-1, *places.shape).mean(axis=0)
-            moved[..., places] = self._estimate_channels(x - mean) + mean
         else:
-            moved[..., places] = self._estimate_channels(x)
+            mean = x.reshape(-1, *places.shape).mean(axis=0) if self._has_bias else np.zeros((), x.dtype)
+            moved[..., places] = self._estimate.of((x - mean).reshape(-1, x.shape[-1])).reshape(x.shape) + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
-
-    def _estimate_channels(self, x: Array) -> Array:
-        """Return the estimate for channels on the last axis."""
-        return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
     def sensitivity(self, outcome: TrialOutcome) -> float:
         """Return the loss at the outputs per error of the consumers."""

@@ -35,7 +35,6 @@ class Change:
 class TrialOutcome:
     """The losses of a trial."""
 
-    place: int  # the number of its batch
     local: float = 0.0  # sum of the relative errors of the nodes that read something else, where these are measured
     lost: list[float] = field(default_factory=list)  # what every output loses; NaN where that is not known
 
@@ -107,7 +106,7 @@ class _Trials:
 
     def _run_one(self, node: NodeProto, runner: NodeRunner, place: int, feeds: dict[str, Array]) -> dict[str, Array]:
         """Return the results of a node on a batch; note what a trial loses there, or what others are compared with."""
-        trial, outcome = next(((t, o) for t, o in self.outcomes.items() if o.place == place), (-1, None))
+        trial, outcome = [(-1, None), *self.outcomes.items()][place]  # behind the original's batch, as they began
         # What a recurrence reads is its own result.
         changes = [c for c in self.changes.get(node_key(node), ()) if c.trial == trial and c.tensor in feeds]
         outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
@@ -123,7 +122,8 @@ class _Trials:
     def _begin(self, node: NodeProto) -> None:
         for change in self.changes.get(node_key(node), ()):
             if change.trial not in self.outcomes and change.tensor in self.walk.values:
-                self.outcomes[change.trial] = TrialOutcome(self.walk.fork())
+                self.walk.fork()
+                self.outcomes[change.trial] = TrialOutcome()
 
 
 def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
