@@ -1,6 +1,7 @@
 """Dimensions that shape inference does not follow are learned; computed targets and sizes of parts become constants."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -22,6 +23,7 @@ _OF_IMAGES = ((64, 128, 192, 256), (160, 96, 288, 224), (128, 224, 96, 320))
 _OPEN = "onnxfold_open_{}"
 
 
+@dataclass(frozen=True)
 class LearnShapes(Pass):
     """Tell the graph dimensions that are the same number, or the length of the same input, at three sizes of inputs.
 
@@ -111,6 +113,7 @@ def _common_type(
     return view.elem_type(tensor), tuple(shape), tuple(symbols)
 
 
+@dataclass(frozen=True)
 class FreezeReshapes(Pass):
     """Replace a computed target shape by a constant one.
 
@@ -168,6 +171,7 @@ def _target_of_sizes(view: GraphView, node: NodeProto) -> list[int] | None:
 _SIZES_AS_INPUT = 13
 
 
+@dataclass(frozen=True)
 class WriteSplitSizes(Rewrite):
     """Give every Split explicit sizes where the shapes are known.
 
@@ -192,6 +196,7 @@ class WriteSplitSizes(Rewrite):
         return [rewritten(node, inputs=[node.input[0], split], without=["num_outputs"])]
 
 
+@dataclass(frozen=True)
 class SequencesToSplit(Pass):
     """Replace SplitToSequence by Split where every reader is a SequenceAt with a constant position.
 

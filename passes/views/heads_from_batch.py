@@ -18,6 +18,7 @@ _IN_PAIRS = frozenset({"Add", "Div", "Mul", "Sub"})
 _TURNED = (2, 1, 0)  # by a Transpose without a permutation
 
 
+@dataclass(frozen=True)
 class HeadsFromBatch(Pass):
     """Let products over batch and heads keep both axes.
 
