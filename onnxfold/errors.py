@@ -93,6 +93,16 @@ class MemoryLimitError(OnnxFoldError):
     """The request needs more memory than the limit allows."""
 
 
+class PassError(OnnxFoldError):
+    """A pass broke one of its own guarantees, perhaps at a node that is known."""
+
+    def __init__(self, pass_name: str, message: str, node: str = "") -> None:
+        self.pass_name = pass_name
+        self.node = node
+        place = f" at node '{node}'" if node else ""
+        super().__init__(f"pass {pass_name}{place}: {message}")
+
+
 class VerificationError(OnnxFoldError):
     """The folded model does not load, does not run, or changed its interface."""
 

@@ -39,9 +39,14 @@ class Pass(ABC):
     def run(self, view: GraphView) -> PassResult:
         """Change the graph."""
 
+    def ensures(self, view: GraphView) -> None:  # noqa: B027  (a pass may promise nothing)
+        """Raise :class:`~onnxfold.errors.PassError` if the pass did not do what it promises."""
+
     def __call__(self, view: GraphView) -> PassResult:
-        """Run."""
-        return self.run(view)
+        """Run, check."""
+        result = self.run(view)
+        self.ensures(view)
+        return result
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from onnxfold.channels.group import Fold, FoldGroup, Member, lists_by_key, merge
 from onnxfold.channels.layers import epsilon
 from onnxfold.cluster.partition import ChannelPartition, Labels, Samples, mean_partition
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.errors import PassError
 from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, with_input
 from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor, Matrix
 from onnxfold.graph.view import GraphView
@@ -152,6 +153,15 @@ class FoldChannels(Pass):
         new = [self.plan.count_kept(select.source, 0, int(position) % select.width) for position in chosen]
         indices = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
         return with_input(node, select.input_index, indices)
+
+    def ensures(self, view: GraphView) -> None:
+        """Check that every weight axis has the planned width."""
+        for group, partition in self.plan:
+            for member in group.members:
+                last = self.plan.fold_member(member, partition).positions.max()
+                width = view.weights[member.axis.tensor].shape[member.axis.axis] * member.axis.blocks
+                if last >= width:
+                    raise PassError(self.name, f"weight '{member.axis.tensor}' came out {width} wide", group.name)
 
 
 def merge_weight(

@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 from onnxfold.folding.open_model import GraphForm
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.passes.base import Pass, Pipeline
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.join.join import COMMON_FORM
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, ShareInitializers, UnshareInitializers
@@ -363,6 +364,21 @@ def test_pipeline_is_a_pass_that_keeps_records() -> None:
 
 def test_a_pipeline_hands_on_what_its_passes_copied() -> None:
     assert set(NORMALIZE(load(_shared_vectors())).copies) == {"bn_0_gamma_copy", "bn_0_beta_copy"}
+
+
+def test_ensures_follows_a_run() -> None:
+    calls: list[str] = []
+
+    class Noisy(Pass):
+        def run(self, view: GraphView) -> PassResult:
+            calls.append("run")
+            return PassResult(modified=False)
+
+        def ensures(self, view: GraphView) -> None:
+            calls.append("ensures")
+
+    Noisy()(load(_base()))
+    assert calls == ["run", "ensures"]
 
 
 def test_training_dropout_stays() -> None:
