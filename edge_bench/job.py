@@ -22,8 +22,8 @@ from onnxfold.errors import ExportError
 from onnxfold.export.api import open_model
 from onnxfold.export.firmware.need import counted_need, read_tflite
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import difference, from_layout, reference_inputs, run_reference, to_layout
-from onnxfold.export.tflite.convert import Port, convert, fix_to_one_sample
+from onnxfold.export.parity import difference, reference_inputs, run_reference
+from onnxfold.export.tflite.convert import Ports, convert, fix_to_one_sample
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.tensors import Array
@@ -59,6 +59,11 @@ class BenchJob:
     warm_up: int = 10  # inferences before, and in, the measurement
     repeats: int = 100
     threads: int = 1  # threads of the runtime, where it has any
+
+    @property
+    def tflite(self) -> Path:
+        """Where :func:`write_tflite` writes."""
+        return self.work / "model.tflite"
 
 
 class Runner(Protocol):
@@ -117,31 +122,13 @@ def deviation(error: float, tolerance: float) -> str:
     return f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {tolerance:g}"
 
 
-@dataclass(frozen=True)
-class TFLiteFile:
-    """A written file."""
-
-    path: Path
-    inputs: tuple[Port, ...]  # what it reads and gives, in its order
-    outputs: tuple[Port, ...]
-
-    def feeds(self, job: BenchJob) -> list[list[Array]]:
-        """Return the job's inputs in the order and layout of the file."""
-        return [[to_layout(feeds[p.name], p.layout) for p in self.inputs] for feeds in job.inputs]
-
-    def to_onnx(self, outputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Bring outputs into the layout of ONNX."""
-        return [[from_layout(a, p.layout) for a, p in zip(arrays, self.outputs, strict=True)] for arrays in outputs]
-
-
-def write_tflite(job: BenchJob) -> TFLiteFile:
+def write_tflite(job: BenchJob) -> Ports:
     """Write a job's model as float32 TFLite into its scratch folder; the runners of a job share the file."""
     view = load(job.onnx)
     PREPARE(view)
     converted = convert(view)
-    path = job.work / "model.tflite"
-    path.write_bytes(converted.to_bytes(view.graph.name))
-    return TFLiteFile(path, converted.inputs, converted.outputs)
+    job.tflite.write_bytes(converted.to_bytes(view.graph.name))
+    return converted.ports
 
 
 def needs(job: BenchJob) -> MemoryNeed:
@@ -150,11 +137,11 @@ def needs(job: BenchJob) -> MemoryNeed:
     The arena is also allocated on this machine, where that is possible; a larger one than planned counts.
     """
     try:
-        file = write_tflite(job)
-        need = read_tflite(file.path).need
+        ports = write_tflite(job)
+        need = read_tflite(job.tflite).need
     except ExportError as error:
         return counted_need(load(job.onnx), str(error))
-    arena = measure_arena(file.path, len(file.inputs), need.arena_bytes or 0)
+    arena = measure_arena(job.tflite, len(ports.inputs), need.arena_bytes or 0)
     if isinstance(arena, str):
         return replace(need, basis=f"{need.basis}; not allocated here: {arena}")
     return replace(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onnxfold.errors import ExportError
-from onnxfold.export.parity import DESTROYED, Outputs, noise_to_signal, to_layout
+from onnxfold.export.parity import DESTROYED, Outputs, noise_to_signal, to_layouts
 from onnxfold.export.tflite.convert import Converted
 from onnxfold.export.tflite.graph import Graph, Operator, Value
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, serialize, tensor_names
@@ -107,7 +107,7 @@ def quantize_int8(converted: Converted, path: Path, batches: Batches, held: Held
 def ranges_of(converted: Converted, path: Path, batches: Batches) -> tuple[Ranges, Ranges]:
     """Return ranges of the tensors of a float32 file that hold all values, and some without the farthest."""
     names = tensor_names(converted.graph)
-    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
+    feeds = [to_layouts(batch, converted.ports) for batch in batches]
     kept = ({k: sides[n] for k, n in names.items() if n in sides} for sides in observed_ranges(path, feeds))
     whole, near = (relevant_ranges(converted.graph, sides) for sides in kept)
     return whole, near
@@ -117,7 +117,7 @@ class _Search:
     """Files in int8 in turn, until the outputs of one have little noise."""
 
     def __init__(self, converted: Converted, path: Path, held: HeldOut, most: float) -> None:
-        self._graph, self._ports = converted.graph, (converted.inputs, converted.outputs)
+        self._graph, self._ports = converted.graph, converted.ports
         self._path, self._exact, self._held, self._most = path, path.read_bytes(), held, most
         self._few = held.loudest(max(len(held.batches) // _FEW, 1))
         self._names = tensor_names(converted.graph)

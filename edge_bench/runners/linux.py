@@ -18,11 +18,12 @@ import onnx
 from onnx import version_converter
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.job import BenchJob, TFLiteFile, deviation, relative_error, write_tflite
+from onnxfold.edge_bench.job import BenchJob, deviation, relative_error, write_tflite
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.export.parity import TOLERANCE
+from onnxfold.export.parity import TOLERANCE, from_layout, to_layouts
+from onnxfold.export.tflite.convert import Ports
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array
@@ -136,7 +137,7 @@ class Package:
     """Files for a measurement, by name, and what is needed to read its answer."""
 
     files: Mapping[str, bytes]  # script, job, models and inputs
-    tflite: TFLiteFile | None  # none where the model cannot be exported; `refusal` then says why
+    ports: Ports | None  # of the .tflite file; none where the model cannot be exported
     refusal: str  # why there is no .tflite file
 
     def to_tar(self) -> bytes:
@@ -158,10 +159,11 @@ def pack(job: BenchJob, *, timeout: float) -> Package:
         "model.onnx": Path(job.onnx).read_bytes(),
         "onnx.npz": _npz([[feeds[n] for n in names] for feeds in job.inputs]),
     }
-    tflite, refusal = None, ""
+    ports, refusal = None, ""
     try:
-        tflite = write_tflite(job)
-        files |= {"model.tflite": tflite.path.read_bytes(), "tflite.npz": _npz(tflite.feeds(job))}
+        ports = write_tflite(job)
+        inputs = [list(to_layouts(feeds, ports).values()) for feeds in job.inputs]
+        files |= {"model.tflite": job.tflite.read_bytes(), "tflite.npz": _npz(inputs)}
         models["tflite"] = ["model.tflite"]
     except ExportError as error:
         refusal = str(error)
@@ -176,7 +178,7 @@ def pack(job: BenchJob, *, timeout: float) -> Package:
     }  # fmt: skip
     files["job.json"] = json.dumps(request).encode()
     files[SCRIPT] = resources.files("onnxfold.edge_bench").joinpath(SCRIPT).read_bytes()
-    return Package(files, tflite, refusal)
+    return Package(files, ports, refusal)
 
 
 def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
@@ -212,8 +214,9 @@ def _row(
         [np.frombuffer(base64.b64decode(a["data"]), np.dtype(a["dtype"])).reshape(a["shape"]) for a in arrays]
         for arrays in run["outputs"]
     ]
-    if dict(INTERPRETERS)[name] == "tflite" and package.tflite is not None:
-        outputs = package.tflite.to_onnx(outputs)
+    if dict(INTERPRETERS)[name] == "tflite" and package.ports is not None:
+        layouts = package.ports.outputs.values()
+        outputs = [[from_layout(a, layout) for a, layout in zip(arrays, layouts, strict=True)] for arrays in outputs]
     error = relative_error(job.reference, outputs)
     runtime = f"{name} {run['version']}"
     reason = deviation(error, TOLERANCE)

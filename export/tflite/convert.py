@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from onnx import NodeProto, TensorProto
 
@@ -156,17 +157,11 @@ _OF_SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "Range"})
 _MOST_ELEMENTS = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Port:
-    """An input or output: its name, ONNX shape (None = free) and layout in the file."""
+class Ports(NamedTuple):
+    """The layouts of a file's inputs and outputs, by name and in its order."""
 
-    name: str
-    shape: tuple[int | None, ...]
-    layout: Layout
-
-
-#: Those of a file: inputs and outputs.
-Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
+    inputs: dict[str, Layout]
+    outputs: dict[str, Layout]
 
 
 @dataclass(frozen=True)
@@ -174,8 +169,7 @@ class Converted:
     """A converted graph and how its interface maps to ONNX's."""
 
     graph: Graph
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    ports: Ports
 
     @property
     def operators(self) -> dict[str, int]:
@@ -184,11 +178,11 @@ class Converted:
 
     def to_bytes(self, description: str) -> memoryview:
         """Return the file's content; the metadata states layouts and names."""
-        ports = {
-            kind: {p.name: {"layout": p.layout.name(), "axes": list(p.layout.perm)} for p in side_ports}
-            for kind, side_ports in (("inputs", self.inputs), ("outputs", self.outputs))
+        layouts = {
+            kind: {name: {"layout": layout.name(), "axes": list(layout.perm)} for name, layout in side.items()}
+            for kind, side in self.ports._asdict().items()
         }
-        return serialize(self.graph, description, ports)
+        return serialize(self.graph, description, layouts)
 
 
 def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
@@ -208,7 +202,9 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     layouts = min((planner.solve(start) for start in (0, 1)), key=lambda solution: solution[0])[1]
     layouts |= {name: layouts[name].unflattened for name in view.output_names if name in shapes}
     tensors = Tensors(view, shapes, layouts)
-    inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
+    inputs = {name: fixed.get(name) or layouts[name].unflattened for name in view.input_names}
+    for name, layout in inputs.items():
+        _add_input(tensors, name, layout)
     for node, converter in nodes:
         op = Op(node, tensors)
         try:
@@ -217,11 +213,8 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
             op.refuse("one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides")
     _write_outputs(tensors, view.output_names)
     tidy(tensors.graph)
-    outputs = (
-        Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(len(view.shape(n) or ())))
-        for n in view.output_names
-    )
-    return Converted(tensors.graph, tuple(inputs), tuple(outputs))
+    outputs = {n: layouts[n] if n in layouts else plain(len(view.shape(n) or ())) for n in view.output_names}
+    return Converted(tensors.graph, Ports(inputs, outputs))
 
 
 def _converter(view: GraphView, node: NodeProto) -> Converter:
@@ -233,17 +226,14 @@ def _converter(view: GraphView, node: NodeProto) -> Converter:
     return converter
 
 
-def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
-    shape = tensors.shapes[name]
-    layout = layout or tensors.layouts[name].unflattened
+def _add_input(tensors: Tensors, name: str, layout: Layout) -> None:
     number = tensors.view.elem_type(name)
     if number not in ELEMENT_TYPES:
         raise ExportError(f"input '{name}' has an element type that TFLite does not have")
-    value = Value(layout.shape(shape), ELEMENT_TYPES[number], name)
+    value = Value(layout.shape(tensors.shapes[name]), ELEMENT_TYPES[number], name)
     tensors.name(value, name)
     tensors.put(name, value, layout)
     tensors.graph.inputs.append(value)
-    return Port(name, _free(shape), layout)
 
 
 def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
@@ -260,7 +250,3 @@ def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
         value.name = name
         used_ids.add(id(value))
         graph.outputs.append(value)
-
-
-def _free(shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    return tuple(None if isinstance(d, Dynamic) else int(d) for d in shape)
