@@ -12,10 +12,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 from onnx import NodeProto, TensorProto
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.tflite import ops as _ops  # noqa: F401  (importing registers the converters)
@@ -79,33 +83,23 @@ class _Planner:
     def __init__(
         self, ops: list[tuple[NodeShapes, LayoutRule]], shapes: Mapping[str, Shape], fixed: Mapping[str, Layout]
     ) -> None:
-        self._ops = ops
-        self._shapes = shapes
-        self._fixed = fixed
-        self._cluster = {t: t for t in shapes}
-        for op, rule in ops:
-            tied = rule.ties(op)
-            for tensor in tied[1:]:
-                self._cluster[self._root(tensor)] = self._root(tied[0])
-        self._members: dict[str, list[str]] = defaultdict(list)
-        for tensor in shapes:
-            self._members[self._root(tensor)].append(tensor)
+        self._ops, self._shapes, self._fixed = ops, shapes, fixed
+        number = {tensor: i for i, tensor in enumerate(shapes)}
+        ties = [(number[a], number[b]) for op, rule in ops for a, b in pairwise(rule.ties(op))]
+        edges = coo_array((np.ones(len(ties)), np.array(ties, int).reshape(-1, 2).T), shape=(len(shapes),) * 2)
+        clusters: dict[int, list[str]] = defaultdict(list)
+        for tensor, cluster in zip(shapes, connected_components(edges, directed=False)[1], strict=True):
+            clusters[cluster].append(tensor)
         self._readers: dict[str, list[int]] = defaultdict(list)
         for i, (op, _) in enumerate(ops):
             for tensor in (*op.reads, *op.writes):
                 self._readers[tensor].append(i)
-        self._candidates = {root: self._offered_layouts(root) for root in self._members}
+        self._clusters = [(members, self._offered_layouts(members)) for members in clusters.values()]
 
-    def _root(self, tensor: str) -> str:
-        while self._cluster[tensor] != tensor:
-            self._cluster[tensor] = self._cluster[self._cluster[tensor]]
-            tensor = self._cluster[tensor]
-        return tensor
-
-    def _offered_layouts(self, root: str) -> list[Layout]:
-        rank = len(self._shapes[root])
+    def _offered_layouts(self, members: list[str]) -> list[Layout]:
+        rank = len(self._shapes[members[0]])
         layouts = dict.fromkeys((plain(rank), channels_last(rank)))
-        for tensor in self._members[root]:
+        for tensor in members:
             for i in self._readers[tensor]:
                 op, rule = self._ops[i]
                 layouts.update((layout, None) for t, layout in rule.offers(op) if t == tensor)
@@ -114,26 +108,22 @@ class _Planner:
     def solve(self, start: int) -> tuple[int, dict[str, Layout]]:
         """Return cost and layouts, from the first (0) or the second (1) candidate of every cluster."""
         assigned: dict[str, Layout] = {}
-        for root, members in self._members.items():
-            layouts = self._candidates[root]
+        for members, layouts in self._clusters:
             assigned.update(dict.fromkeys(members, layouts[min(start, len(layouts) - 1)]))
         for _ in range(_MAX_SWEEPS):
-            changes = [self._improve(root, assigned) for root in self._members]
+            changes = [self._improve(*cluster, assigned) for cluster in self._clusters if len(cluster[1]) > 1]
             if not any(changes):
                 break
         return self._cost(self._shapes, assigned), assigned
 
-    def _improve(self, root: str, assigned: dict[str, Layout]) -> bool:
-        if len(self._candidates[root]) == 1:
-            return False
-        before = assigned[root]
-        members = self._members[root]
+    def _improve(self, members: list[str], layouts: list[Layout], assigned: dict[str, Layout]) -> bool:
+        before = assigned[members[0]]
         # Whatever an operator beside the cluster asks of any tensor may change with the cluster's layout.
         beside = {
             t for m in members for i in self._readers[m] for t in (*self._ops[i][0].reads, *self._ops[i][0].writes)
         }
         costs = []
-        for layout in self._candidates[root]:
+        for layout in layouts:
             assigned.update(dict.fromkeys(members, layout))
             costs.append((self._cost(beside, assigned), layout != before, layout))
         best = min(costs, key=lambda c: c[:2])[2]

@@ -232,7 +232,8 @@ class Graph:
         if len(parts) == 1:
             return parts[0]
         sizes = [part.shape[axis] for part in parts]
-        shape = tuple(sum(map(int, sizes)) if i == axis else d for i, d in enumerate(parts[0].shape))
+        size = (Dynamic if any(isinstance(d, Dynamic) for d in sizes) else int)(sum(sizes))
+        shape = tuple(size if i == axis else d for i, d in enumerate(parts[0].shape))
         return self.op("CONCATENATION", parts, shape, axis=axis)
 
     def cast(self, x: Value, element_type: str) -> Value:

@@ -233,11 +233,7 @@ def concat(op: Op) -> None:
     layout = op.own_layout
     parts = [op.read(i, layout) for i in range(len(op.node.input))]
     parts = [p for p in parts if 0 not in p.shape]
-    if len(parts) == 1:
-        op.write(parts[0], layout)
-        return
-    axis = layout.axis(op.integer("axis", 1))
-    op.write(op.graph.op("CONCATENATION", parts, layout.shape(op.result()), axis=axis), layout)
+    op.write(op.graph.concatenate(parts, layout.axis(op.integer("axis", 1))), layout)
 
 
 @converter("Split", layouts=layouts.Follow())
@@ -251,11 +247,11 @@ def split(op: Op) -> None:
     sizes = [int(s[axis]) for s in shapes]
     if 0 in sizes:
         op.refuse("a part is empty, and TFLite has no empty tensors")
-    axis_tensor = op.graph.constant(np.array(axis, np.int32))
-    equal = len(set(sizes)) == 1
-    inputs = [axis_tensor, x] if equal else [x, op.graph.indices(sizes), axis_tensor]
-    kinds, code = [x.element_type] * count, "SPLIT" if equal else "SPLIT_V"
-    parts = [x] if count == 1 else op.graph.op_several(code, inputs, shapes, kinds, numSplits=count)
+    if len(set(sizes)) == 1:
+        parts = op.graph.split(x, axis, count)
+    else:
+        inputs = [x, op.graph.indices(sizes), op.graph.constant(np.array(axis, np.int32))]
+        parts = op.graph.op_several("SPLIT_V", inputs, shapes, [x.element_type] * count, numSplits=count)
     for i, part in enumerate(parts):
         op.write(part, layout, i)
 
