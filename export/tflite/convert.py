@@ -196,11 +196,13 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     for name, layout in inputs.items():
         _add_input(tensors, name, layout)
     for node, converter in nodes:
-        op = Op(node, tensors)
+        op = Op(node, tensors, converter.layouts)
         try:
-            converter.write(op)
+            output = converter.write(op)
         except OverflowError:
             op.refuse("one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides")
+        if output is not None:
+            op.write(output)
     _write_outputs(tensors, view.output_names)
     tidy(tensors.graph)
     outputs = {n: layouts[n] if n in layouts else plain(len(view.shape(n) or ())) for n in view.output_names}

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import NUMPY_TYPES, Value, schema, type_of
-from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, channels_last, plain
+from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, plain
 from onnxfold.graph.tensors import Array
 
 
@@ -120,19 +120,17 @@ def result_shape(x: Value, win: Window, channels: int) -> Shape:
 
 
 @converter("Conv", layouts=ChannelsLast())
-def conv(op: Op) -> None:
+def conv(op: Op) -> Value:
     """Convolution in one, two or three dimensions; constant weights, any groups in two."""
     op.required_weight(1, "weight")
     filters, per_group, *size = op.shape(1)
-    rank = len(size) + 2
-    layout = channels_last(rank)
-    group = op.integer("group", 1)
+    rank, group = len(size) + 2, op.integer("group", 1)
     if rank == 5 and group > 1:
         op.refuse("TFLite has no grouped convolution in three dimensions")
     if rank not in (3, 4, 5):
         op.refuse(f"TFLite has no convolution in {rank - 2} dimensions")
     win = image_window(window(op, size, op.shape()[2:], op.result()[2:]))
-    x = as_image(op, op.read(0, layout))
+    x = as_image(op, op.read(0))
     if op.has_input(2):
         op.required_weight(2, "bias")
         bias = op.weight(2)
@@ -146,7 +144,7 @@ def conv(op: Op) -> None:
     else:
         weights = op.weight(1, lambda w: _image_weights(w).transpose(0, 2, 3, 1))
         y = convolve(op, "CONV_2D", [x, weights, bias], win, version=1 if group == 1 else 6)
-    op.write(from_image(op, y, rank), layout)
+    return from_image(op, y, rank)
 
 
 def convolve(op: Op, code: str, inputs: Sequence[Value], win: Window, **options: Any) -> Value:
@@ -158,7 +156,7 @@ def convolve(op: Op, code: str, inputs: Sequence[Value], win: Window, **options:
 
 
 @converter("ConvTranspose", layouts=ChannelsLast())
-def conv_transpose(op: Op) -> None:
+def conv_transpose(op: Op) -> Value:
     """Transposed convolution in one or two dimensions; constant weights.
 
     Groups are taken apart by a SPLIT; a dilated kernel is written with the zeros between its taps. The result of a
@@ -169,9 +167,9 @@ def conv_transpose(op: Op) -> None:
     if rank not in (3, 4):
         op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
     op.required_weight(1, "weight")
-    layout, group, flat = channels_last(rank), op.integer("group", 1), [1] * (4 - rank)
+    group, flat = op.integer("group", 1), [1] * (4 - rank)
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]
-    x = as_image(op, op.read(0, layout))
+    x = as_image(op, op.read(0))
     output = [*flat, *(int(d) for d in op.result()[2:])]
     crops = [(0, 0)] * len(flat) + _crops(op, op.shape()[2:], size, op.result()[2:])
 
@@ -185,7 +183,7 @@ def conv_transpose(op: Op) -> None:
     if op.has_input(2):
         op.required_weight(2, "bias")
         y = op.graph.op("ADD", [y, op.weight(2)], y.shape)
-    op.write(from_image(op, y, rank), layout)
+    return from_image(op, y, rank)
 
 
 def _crops(op: Op, spatial: Shape, size: list[int], output: Shape) -> list[tuple[int, int]]:
@@ -259,7 +257,7 @@ def gemm(op: Op) -> None:
     turned_a, turned_b = bool(op.integer("transA", 0)), bool(op.integer("transB", 0))
     result = op.result()
     if op.is_constant(1):
-        layout = op.assigned_layout(0) if not turned_a else plain(2)
+        layout = op.assigned_layout() if not turned_a else plain(2)
         x = op.read(0, layout)
         x = op.graph.transpose(x, (1, 0)) if turned_a else x
         out = op.planned_layout() if op.planned_layout().block and not turned_a else plain(2)
@@ -275,7 +273,7 @@ def gemm(op: Op) -> None:
     y = op.graph.op("BATCH_MATMUL", [op.read(0), op.read(1)], result, adjX=turned_a, adjY=turned_b)
     y = _times(op, y, alpha)
     if op.has_input(2):
-        y = op.graph.op("ADD", [y, _times(op, op.operand(2, plain(2)), beta)], result)
+        y = op.graph.op("ADD", [y, _times(op, op.operand(2), beta)], result)
     op.write(y)
 
 
@@ -308,7 +306,7 @@ def matmul(op: Op) -> None:
     """A matrix product as numpy's; constant matrices become weights."""
     a, b, result = op.shape(0), op.shape(1), op.result()
     if op.is_constant(1) and len(b) <= 2 and len(a) > 1:
-        layout = op.assigned_layout(0) if op.assigned_layout(0).block else plain(len(a))
+        layout = op.assigned_layout() if op.assigned_layout().block else plain(len(a))
         x = op.read(0, layout)
         out = op.planned_layout() if op.planned_layout().block and len(b) == 2 else plain(len(result))
         kernel = op.weight(1, lambda w: _reorder(w.reshape(w.shape[0], -1).T, layout, out))

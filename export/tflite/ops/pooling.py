@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import Value, schema
-from onnxfold.export.tflite.layout import ChannelsLast, channels_last
+from onnxfold.export.tflite.layout import ChannelsLast
 from onnxfold.export.tflite.ops import layers
 from onnxfold.graph.tensors import Array
 
@@ -23,22 +23,19 @@ Pool = Callable[[Value, layers.Window], Value]
 
 
 @converter("GlobalAveragePool", "GlobalMaxPool", layouts=ChannelsLast())
-def global_pool(op: Op) -> None:
+def global_pool(op: Op) -> Value:
     """MEAN or REDUCE_MAX over the spatial axes."""
-    layout = channels_last(len(op.shape()))
-    code = "MEAN" if op.op_type == "GlobalAveragePool" else "REDUCE_MAX"
-    x = op.read(0, layout)
-    op.write(op.graph.reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
+    code, x = "MEAN" if op.op_type == "GlobalAveragePool" else "REDUCE_MAX", op.read(0)
+    return op.graph.reduce(code, x, list(range(1, len(x.shape) - 1)))
 
 
 @converter("MaxPool", layouts=ChannelsLast())
-def max_pool(op: Op) -> None:
+def max_pool(op: Op) -> Value:
     """MAX_POOL_2D; a dilated one as the maximum of slices; in three dimensions one after the other."""
     if op.has_output(1):
         op.refuse("TFLite's pools do not return indices")
-    layout = channels_last(len(op.shape()))
     win = layers.window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
-    x = op.graph.cast(op.read(0, layout), "FLOAT32")
+    x = op.graph.cast(op.read(0), "FLOAT32")
     if op.element_type() not in ("FLOAT32", "INT8", "UINT8"):
         op.refuse(f"TFLite has no maximum pool of {op.element_type()}")
     if any(axis.dilation > 1 for axis in win):
@@ -49,7 +46,7 @@ def max_pool(op: Op) -> None:
         y = layers.from_image(
             op, _pool(op, "MAX_POOL_2D", layers.as_image(op, x), layers.image_window(win), _LOWEST), len(op.shape())
         )
-    op.write(op.graph.cast(y, op.result_type()), layout)
+    return op.graph.cast(y, op.result_type())
 
 
 def _pool(op: Op, code: str, x: Value, win: layers.Window, fill: float) -> Value:
@@ -100,19 +97,18 @@ def _slice(op: Op, x: Value, begin: Sequence[int], win: layers.Window) -> Value:
 
 
 @converter("AveragePool", layouts=ChannelsLast())
-def average_pool(op: Op) -> None:
+def average_pool(op: Op) -> Value:
     """AVERAGE_POOL_2D, whose SAME does not count what is padded; else a PAD, and a correction where counts differ.
 
     A dilated pool is a depthwise convolution with constant weights.
     """
     rank = len(op.shape())
-    layout = channels_last(rank)
     win = layers.window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
-    x = op.read(0, layout)
+    x = op.read(0)
     counts = _counts(op, win)
     counts = counts[None] if rank == 3 else counts
     y = _average(op, layers.as_image(op, x), layers.image_window(win), counts)
-    op.write(layers.from_image(op, y, rank), layout)
+    return layers.from_image(op, y, rank)
 
 
 def _counts(op: Op, win: layers.Window) -> Array:
