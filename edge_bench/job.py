@@ -22,7 +22,7 @@ from onnxfold.errors import ExportError
 from onnxfold.export.api import open_model
 from onnxfold.export.firmware.need import counted_need, read_tflite
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import difference, reference_inputs, run_reference
+from onnxfold.export.parity import difference, reference_inputs, run_reference, scale_of
 from onnxfold.export.tflite.convert import Ports, convert, fix_to_one_sample
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
@@ -110,8 +110,7 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
             error = difference("", a, b)
         except ExportError:  # another size, or not finite at the same places
             return float("inf")
-        largest = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-        worst = max(worst, error / largest if largest else error)
+        worst = max(worst, error / scale_of(a, None)[0])
     return worst
 
 

@@ -154,12 +154,12 @@ def _check_kind(kind: str, runtime: str, dtype: str) -> str:
 
 def _generated(view: GraphView, work: Path) -> _Content:
     interface = read_interface(view)
-    code = generate_c(view, interface, work)
+    runtime, files_of_c, arena_bytes = generate_c(view, interface, work)
     need = MemoryNeed(
-        runtime=code.runtime, model_bytes=count_flash(view), activation_bytes=code.arena_bytes,
+        runtime=runtime, model_bytes=count_flash(view), activation_bytes=arena_bytes,
         buffer_bytes=interface.input_bytes + interface.output_bytes, basis="the project's arrays; constants, counted",
     )  # fmt: skip
-    return _Content(interface, need, {"model_generated.c": code.code, "model_generated_data.c": code.data})
+    return _Content(interface, need, files_of_c)
 
 
 def _tflm(view: GraphView, work: Path, kind: str, options: ExportOptions) -> _Content:
