@@ -241,10 +241,9 @@ def _rounded(graph: Graph, ranges: Ranges) -> Graph:
     result.inputs = graph.inputs
     round_values(graph.inputs)
     for op in graph.operators:
-        inputs = [None if v is None else rounded.get(id(v), v) for v in op.inputs]
-        weight = op.inputs[1] if op.code in _CHANNELS and id(op.outputs[0]) in ranges else None
-        if weight is not None and weight.is_constant:
-            inputs[1] = _rounded_weight(weight, _CHANNELS[op.code])
+        inputs = [rounded.get(id(v), v) for v in op.inputs]
+        if op.code in _CHANNELS and id(op.outputs[0]) in ranges and op.inputs[1].is_constant:
+            inputs[1] = _rounded_weight(op.inputs[1], _CHANNELS[op.code])
         result.operators.append(Operator(op.code, inputs, op.outputs, op.options, op.version))
         round_values(op.outputs)
     result.outputs = [rounded.get(id(value), value) for value in graph.outputs]
@@ -351,9 +350,8 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
         if op.code in _MOVES:
             wanted = [limits.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
         for value in op.inputs:
-            if value is not None:
-                sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
-                limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
+            sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
+            limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
     fixed: dict[int, tuple[float, float]] = {}
     for op in graph.operators:
         known = _FIXED.get(op.code)
