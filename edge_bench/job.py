@@ -52,7 +52,7 @@ class BenchJob:
 
     onnx: str  # path of the ONNX model; every input has a fixed shape, with batch 1
     name: str
-    inputs: Sequence[Mapping[str, Array]]  # inputs of one inference each, by name
+    inputs: Sequence[Mapping[str, Array]]  # inputs of one inference each, by name and in the order of the model
     #: The outputs for each of them, in the order of the model: onnxruntime's, without graph optimisations.
     reference: Sequence[Sequence[Array]]
     work: Path  # scratch folder, removed when the benchmark ends
@@ -92,7 +92,7 @@ def prepare_job(
     path = work / "model.onnx"
     save(view, path)
     batches = reference_inputs(view, samples=samples, seed=seed) if inputs is None else inputs
-    job_inputs = [dict(feeds) for feeds in batches]
+    job_inputs = [{name: np.asarray(feeds[name]) for name in view.input_names} for feeds in batches]
     reference = [list(outputs.values()) for outputs in run_reference(path, job_inputs)]
     fields = {"name": Path(model).stem, **fields}
     return BenchJob(onnx=str(path), inputs=job_inputs, reference=reference, work=work, **fields)
@@ -114,11 +114,11 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
     return worst
 
 
-def deviation(error: float, tolerance: float) -> str:
-    """Return why outputs are not onnxruntime's, '' if they are within the tolerance."""
-    if error <= tolerance:
-        return ""
-    return f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {tolerance:g}"
+def deviation(job: BenchJob, outputs: Sequence[Sequence[Array]], tolerance: float) -> tuple[float, str]:
+    """Return the error of the first outputs of a job, and in words why they are not onnxruntime's, '' if they are."""
+    error = relative_error(job.reference[: len(outputs)], outputs)
+    reason = f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {tolerance:g}"
+    return error, "" if error <= tolerance else reason
 
 
 def write_tflite(job: BenchJob) -> Ports:

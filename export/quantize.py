@@ -362,8 +362,6 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
     narrowed: Ranges = {}
     for key, (least, largest) in ranges.items():
         low, high = limits.get(key, _ALL)
-        if least > largest:  # infinite everywhere
-            least = largest = np.zeros(())
         if key in fixed:
             least, largest = (np.asarray(side, np.float32) for side in fixed[key])
         narrowed[key] = np.clip(least, low, high), np.clip(largest, low, high)

@@ -18,7 +18,7 @@ import onnx
 from onnx import version_converter
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.job import BenchJob, deviation, relative_error, write_tflite
+from onnxfold.edge_bench.job import BenchJob, deviation, write_tflite
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ConfigError, ExportError
@@ -153,17 +153,16 @@ class Package:
 
 def pack(job: BenchJob, *, timeout: float) -> Package:
     """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
-    names = load(job.onnx).input_names
     models = {"onnx": ["model.onnx"]}
     files = {
         "model.onnx": Path(job.onnx).read_bytes(),
-        "onnx.npz": _npz([[feeds[n] for n in names] for feeds in job.inputs]),
+        "onnx.npz": _npz(job.inputs),
     }
     ports, refusal = None, ""
     try:
         ports = write_tflite(job)
-        inputs = [list(to_layouts(feeds, ports).values()) for feeds in job.inputs]
-        files |= {"model.tflite": job.tflite.read_bytes(), "tflite.npz": _npz(inputs)}
+        inputs = _npz([to_layouts(feeds, ports) for feeds in job.inputs])
+        files |= {"model.tflite": job.tflite.read_bytes(), "tflite.npz": inputs}
         models["tflite"] = ["model.tflite"]
     except ExportError as error:
         refusal = str(error)
@@ -172,7 +171,7 @@ def pack(job: BenchJob, *, timeout: float) -> Package:
         files[_OLDER] = older
         models["onnx"].append(_OLDER)
     request = {
-        "files": models, "inputs": {kind: f"{kind}.npz" for kind in models}, "ports": len(names),
+        "files": models, "inputs": {kind: f"{kind}.npz" for kind in models}, "ports": len(job.inputs[0]),
         "samples": len(job.inputs), "threads": job.threads, "warm_up": job.warm_up, "repeats": job.repeats,
         "timeout": timeout,
     }  # fmt: skip
@@ -193,15 +192,10 @@ def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]
     return results
 
 
-def failure(
-    job: BenchJob, device: str, reason: str, *, status: str = "failed", runtime: str = "",
-    details: Mapping[str, Any] | None = None,
-) -> BenchResult:  # fmt: skip
+def failure(job: BenchJob, device: str, reason: str, *, status: str = "failed", **more: Any) -> BenchResult:
     """Return a row of a measurement that was not made."""
-    return BenchResult(
-        model=job.name, device=device, method="measured-device", status=status, reason=reason, runtime=runtime,
-        threads=job.threads, details=details or {},
-    )  # fmt: skip
+    row: dict[str, Any] = {"model": job.name, "device": device, "method": "measured-device", "threads": job.threads}
+    return BenchResult(**row, status=status, reason=reason, **more)
 
 
 def _row(
@@ -217,9 +211,8 @@ def _row(
     if dict(INTERPRETERS)[name] == "tflite" and package.ports is not None:
         layouts = package.ports.outputs.values()
         outputs = [[from_layout(a, layout) for a, layout in zip(arrays, layouts, strict=True)] for arrays in outputs]
-    error = relative_error(job.reference, outputs)
     runtime = f"{name} {run['version']}"
-    reason = deviation(error, TOLERANCE)
+    error, reason = deviation(job, outputs, TOLERANCE)
     if reason:
         return failure(job, device, reason, runtime=runtime, details=system)
     low, median, high = (float(q) for q in np.quantile(run["seconds"], (0.25, 0.5, 0.75)))
@@ -235,9 +228,9 @@ def _row(
     )  # fmt: skip
 
 
-def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
+def _npz(samples: Sequence[Mapping[str, Array]]) -> bytes:
     buffer = io.BytesIO()
-    named: dict[str, Any] = {f"{i}/{j}": a for i, arrays in enumerate(samples) for j, a in enumerate(arrays)}
+    named: dict[str, Any] = {f"{i}/{j}": a for i, feeds in enumerate(samples) for j, a in enumerate(feeds.values())}
     np.savez(buffer, **named)
     return buffer.getvalue()
 

@@ -16,17 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.boards.dut import TOLERANCE, answers, load_input
-from onnxfold.edge_bench.job import BenchJob, deviation, relative_error
+from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.generated_c import installed_generator
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.graph.files.load import load
 
 CORE = "cortex-m4f"
 #: The memories that the emulated board has at the addresses of flash and RAM, and for weights.
@@ -41,9 +38,7 @@ _SHOWN = 4
 class QemuRunner:
     """Builds firmware with arm-none-eabi-gcc and runs it in qemu-system-arm."""
 
-    def missing(self) -> str:
-        """Return the missing programs or packages."""
-        return qemu.missing_tools()
+    missing = staticmethod(qemu.missing_tools)
 
     def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row."""
@@ -64,8 +59,7 @@ class QemuRunner:
             outputs, inferences = answers(dut, job, dut.signature(), _RUN_S)
             again = [dut.infer(1, 0, _RUN_S).ticks or 0 for _ in range(2)]
             memory = dut.memory()
-        error = relative_error(job.reference[: len(outputs)], outputs)
-        reason = deviation(error, TOLERANCE)
+        error, reason = deviation(job, outputs, TOLERANCE)
         counts = [(i.ticks or 0) * qemu.INSTRUCTIONS_PER_TICK for i in inferences]
         stack = memory.get("stack", 0)
         counted_by = f"{qemu.version_of(qemu.EMULATOR)}, -icount shift=0, to {qemu.INSTRUCTIONS_PER_TICK}"
@@ -135,7 +129,7 @@ def _count(job: BenchJob) -> dict[str, int]:
         memory = memory_ld(_BOARD_BYTES, _BOARD_BYTES, weights_bytes=_WEIGHTS_BYTES)
         firmware = qemu.build(qemu.project_of(job, Path(folder) / "firmware", memory), defines="-DMODEL_OP_TICKS")
         with qemu.emulate_firmware(firmware.elf) as dut:
-            load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
+            load_input(dut, list(job.inputs[0].values()), dut.signature())
             total = dut.infer(1, 0, _COUNT_S).ticks or 0
             ticks_of: Counter[str] = Counter()
             for operator, ticks in dut.operators():

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut import TOLERANCE, DeviceError, Dut, answers
-from onnxfold.edge_bench.job import BenchJob, deviation, relative_error
+from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 
@@ -87,8 +87,7 @@ class SerialRunner:
             dut.infer(warm_up, 0, limit_s * warm_up)
         times = [dut.infer(1, 0, limit_s).microseconds * 1e-6 for _ in range(repeats)]
         low, median, high = statistics.quantiles(times, n=4, method="inclusive")
-        error = relative_error(job.reference[: len(outputs)], outputs)
-        reason = deviation(error, TOLERANCE)
+        error, reason = deviation(job, outputs, TOLERANCE)
         sizes = dut.memory()
         memory: dict[str, Any] = {}
         if "static" in sizes or "flash" in sizes:

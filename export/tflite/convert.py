@@ -8,7 +8,6 @@ iterated conditional modes, from two starting points. A tensor costs its number 
 asked of it beside its own.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -137,9 +136,7 @@ class _Planner:
             for tensor, layout in rule.demands(op, assigned):
                 if tensor in wanted:
                     wanted[tensor].add(layout)
-        return sum(
-            len(layouts - {assigned[t]}) * (math.prod(self._shapes[t]) + _OPERATOR) for t, layouts in wanted.items()
-        )
+        return sum(len(layouts - {assigned[t]}) * (prod(self._shapes[t]) + _OPERATOR) for t, layouts in wanted.items())
 
 
 #: Operators that are constants once the inputs' sizes are.
