@@ -22,8 +22,8 @@ from onnxfold.errors import ExportError
 from onnxfold.export.api import open_model
 from onnxfold.export.firmware.need import counted_need, read_tflite
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import difference, from_layout, reference_inputs, run_reference, to_layout
-from onnxfold.export.tflite.convert import Port, convert, fix_to_one_sample
+from onnxfold.export.parity import difference, reference_inputs, run_reference, scale_of
+from onnxfold.export.tflite.convert import Ports, convert, fix_to_one_sample
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.tensors import Array
@@ -52,13 +52,18 @@ class BenchJob:
 
     onnx: str  # path of the ONNX model; every input has a fixed shape, with batch 1
     name: str
-    inputs: Sequence[Mapping[str, Array]]  # inputs of one inference each, by name
+    inputs: Sequence[Mapping[str, Array]]  # inputs of one inference each, by name and in the order of the model
     #: The outputs for each of them, in the order of the model: onnxruntime's, without graph optimisations.
     reference: Sequence[Sequence[Array]]
     work: Path  # scratch folder, removed when the benchmark ends
     warm_up: int = 10  # inferences before, and in, the measurement
     repeats: int = 100
     threads: int = 1  # threads of the runtime, where it has any
+
+    @property
+    def tflite(self) -> Path:
+        """Where :func:`write_tflite` writes."""
+        return self.work / "model.tflite"
 
 
 class Runner(Protocol):
@@ -87,7 +92,7 @@ def prepare_job(
     path = work / "model.onnx"
     save(view, path)
     batches = reference_inputs(view, samples=samples, seed=seed) if inputs is None else inputs
-    job_inputs = [dict(feeds) for feeds in batches]
+    job_inputs = [{name: np.asarray(feeds[name]) for name in view.input_names} for feeds in batches]
     reference = [list(outputs.values()) for outputs in run_reference(path, job_inputs)]
     fields = {"name": Path(model).stem, **fields}
     return BenchJob(onnx=str(path), inputs=job_inputs, reference=reference, work=work, **fields)
@@ -105,43 +110,24 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
             error = difference("", a, b)
         except ExportError:  # another size, or not finite at the same places
             return float("inf")
-        largest = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-        worst = max(worst, error / largest if largest else error)
+        worst = max(worst, error / scale_of(a, None)[0])
     return worst
 
 
-def deviation(error: float, tolerance: float) -> str:
-    """Return why outputs are not onnxruntime's, '' if they are within the tolerance."""
-    if error <= tolerance:
-        return ""
-    return f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {tolerance:g}"
+def deviation(job: BenchJob, outputs: Sequence[Sequence[Array]], tolerance: float) -> tuple[float, str]:
+    """Return the error of the first outputs of a job, and in words why they are not onnxruntime's, '' if they are."""
+    error = relative_error(job.reference[: len(outputs)], outputs)
+    reason = f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {tolerance:g}"
+    return error, "" if error <= tolerance else reason
 
 
-@dataclass(frozen=True)
-class TFLiteFile:
-    """A written file."""
-
-    path: Path
-    inputs: tuple[Port, ...]  # what it reads and gives, in its order
-    outputs: tuple[Port, ...]
-
-    def feeds(self, job: BenchJob) -> list[list[Array]]:
-        """Return the job's inputs in the order and layout of the file."""
-        return [[to_layout(feeds[p.name], p.layout) for p in self.inputs] for feeds in job.inputs]
-
-    def to_onnx(self, outputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Bring outputs into the layout of ONNX."""
-        return [[from_layout(a, p.layout) for a, p in zip(arrays, self.outputs, strict=True)] for arrays in outputs]
-
-
-def write_tflite(job: BenchJob) -> TFLiteFile:
+def write_tflite(job: BenchJob) -> Ports:
     """Write a job's model as float32 TFLite into its scratch folder; the runners of a job share the file."""
     view = load(job.onnx)
     PREPARE(view)
     converted = convert(view)
-    path = job.work / "model.tflite"
-    path.write_bytes(converted.to_bytes(view.graph.name))
-    return TFLiteFile(path, converted.inputs, converted.outputs)
+    job.tflite.write_bytes(converted.to_bytes(view.graph.name))
+    return converted.ports
 
 
 def needs(job: BenchJob) -> MemoryNeed:
@@ -150,11 +136,11 @@ def needs(job: BenchJob) -> MemoryNeed:
     The arena is also allocated on this machine, where that is possible; a larger one than planned counts.
     """
     try:
-        file = write_tflite(job)
-        need = read_tflite(file.path).need
+        ports = write_tflite(job)
+        need = read_tflite(job.tflite).need
     except ExportError as error:
         return counted_need(load(job.onnx), str(error))
-    arena = measure_arena(file.path, len(file.inputs), need.arena_bytes or 0)
+    arena = measure_arena(job.tflite, len(ports.inputs), need.arena_bytes or 0)
     if isinstance(arena, str):
         return replace(need, basis=f"{need.basis}; not allocated here: {arena}")
     return replace(

@@ -1,4 +1,4 @@
-# ruff: noqa: UP006, UP035, UP045, B905
+# ruff: noqa: UP006, UP021, UP022, UP035, UP045, B905
 # Python 3.6 runs this, too: that is what a Jetson Nano has.
 """Measure one model in every interpreter of this machine; copied to the measured machine.
 
@@ -49,16 +49,14 @@ def measure_all(job: Dict[str, Any], path: str) -> List[Dict[str, Any]]:
         if kind not in job["files"] or importlib.util.find_spec(name) is None:
             continue
         command = [sys.executable, os.path.abspath(__file__), path, name]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
         try:
-            out, err = child.communicate(timeout=job["timeout"])
-            run = last_measurement(out)
-            if run is None:
-                lines = err.strip().splitlines()
-                run = {"error": lines[-1][:300] if lines else f"exit code {child.returncode}"}
+            child = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+                timeout=job["timeout"], check=False,
+            )  # fmt: skip
+            lines = child.stderr.strip().splitlines() or [f"exit code {child.returncode}"]
+            run = last_measurement(child.stdout) or {"error": lines[-1][:300]}
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.communicate()
             run = {"error": f"no result within {job['timeout']:g} s"}
         run["interpreter"] = name
         runs.append(run)
@@ -207,11 +205,12 @@ def _power_mode() -> str:
     """Return the power mode of a Jetson."""
     for program in ("nvpmodel", "/usr/sbin/nvpmodel"):
         try:
-            child = subprocess.Popen([program, "-q"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            out = child.communicate(timeout=10)[0].decode("utf-8", "replace")
+            child = subprocess.run(
+                [program, "-q"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        match = re.search(r"NV Power Mode:\s*(\S+)", out)
+        match = re.search(r"NV Power Mode:\s*(\S+)", child.stdout.decode("utf-8", "replace"))
         if match:
             return match.group(1)
     return ""

@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
 import onnx
-from onnx import ModelProto
 
 from onnxfold.errors import ExportError
 from onnxfold.export.fusion import PREPARE
@@ -24,12 +22,12 @@ from onnxfold.export.parity import (
     set_apart,
     user_batches,
 )
-from onnxfold.export.tflite.convert import Converted, Port, Ports, convert
+from onnxfold.export.tflite.convert import Converted, Ports, convert
 from onnxfold.export.tflite.graph import store_as_float16
-from onnxfold.export.tflite.layout import channels_last, plain
+from onnxfold.export.tflite.layout import Layout, channels_last, plain
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import is_quantized, node_key
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_samples import Given
 
@@ -107,14 +105,13 @@ def write_draft(
                 store_as_float16(converted.graph)
             draft.write_bytes(converted.to_bytes(view.graph.name))
             notes = _quantise(converted, draft, view, options["seed"], calibration) if dtype == "int8" else []
-            ports = (converted.inputs, converted.outputs)
-            return _report(draft, "direct", dtype, ports, notes, converted.operators), ports
+            return _report(draft, "direct", dtype, converted.ports, notes, converted.operators), converted.ports
         except ExportError as error:
             if backend != "auto":
                 raise
             note = error.where_and_why
     try:
-        ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw)
+        ports = run_onnx2tf(view, draft, dtype, keep_nchw)
     except ExportError as second:
         if not note:
             raise
@@ -171,7 +168,7 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
 def _report(
     draft: Path, backend: str, dtype: str, ports: Ports, notes: list[str], operators: dict[str, int]
 ) -> ExportReport:
-    inputs, outputs = ({p.name: p.layout.name() for p in side} for side in ports)
+    inputs, outputs = ({name: layout.name() for name, layout in side.items()} for side in ports)
     return ExportReport("", backend, dtype, draft.stat().st_size, operators, inputs, outputs, notes=notes)
 
 
@@ -209,7 +206,7 @@ _TIMEOUT_S = 1800
 _SUFFIXES = {"float32": "_float32.tflite", "float16": "_float16.tflite"}
 
 
-def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: bool) -> Ports:
+def run_onnx2tf(view: GraphView, target: Path, dtype: str, keep_nchw_inputs: bool) -> Ports:
     """Convert a copy of a model, in an environment of its own; return the layouts of its inputs and outputs."""
     program = os.environ.get(PROGRAM) or shutil.which("onnx2tf")
     if program is None:
@@ -222,17 +219,15 @@ def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: b
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = folder / "model.onnx"
-        onnx.save(model, str(source))  # onnx2tf overwrites its input
-        weights = {w.name for w in model.graph.initializer}
-        inputs = [i.name for i in model.graph.input if i.name not in weights]
-        kept = ["-k", *inputs] if keep_nchw_inputs else []
+        onnx.save(to_model(view), str(source))  # onnx2tf overwrites its input
+        kept = ["-k", *view.input_names] if keep_nchw_inputs else []
         out = str(folder / "out")
         _run([program, "-i", str(source), "-o", out, "-tb", "flatbuffer_direct", "-coion", "-osd", "-n", *kept], folder)
         written = folder / "out" / f"model{_SUFFIXES[dtype]}"
         if not written.exists():
             raise ExportError(f"onnx2tf ended without writing a {dtype} file")
         shutil.copyfile(written, target)
-    return _ports(model, inputs, target)
+    return _ports(view, target)
 
 
 def _run(command: list[str], folder: Path) -> None:
@@ -249,24 +244,22 @@ def _run(command: list[str], folder: Path) -> None:
         raise ExportError(f"onnx2tf fails: {lines[-1][:300] if lines else f'exit code {done.returncode}'}")
 
 
-def _ports(model: ModelProto, inputs: list[str], path: Path) -> Ports:
+def _ports(view: GraphView, path: Path) -> Ports:
     """Read the layouts off the file's shapes."""
-    declared = {i.name: i for i in (*model.graph.input, *model.graph.output)}
-
-    def port(name: str, sizes: tuple[int, ...]) -> Port:
-        dims = declared[name].type.tensor_type.shape.dim
-        shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
-        if len(sizes) != len(shape):
-            raise ExportError(f"onnx2tf gave '{name}' {len(sizes)} axes instead of {len(shape)}")
-        for layout in (channels_last(len(shape)), plain(len(shape))):
-            if all(shape[p] in (None, size) for p, size in zip(layout.perm, sizes, strict=True)):
-                return Port(name, shape, layout)
-        raise ExportError(f"onnx2tf gave '{name}' the shape {list(sizes)}: neither ONNX's order nor channels last")
-
     shapes = TFLiteInterpreter(path).shapes()
-    sides = ((inputs, shapes["inputs"]), ([o.name for o in model.graph.output], shapes["outputs"]))
-    missing = [n for names, shape_of in sides for n in names if n not in shape_of]
+    sides = ((view.input_names, shapes["inputs"]), (view.output_names, shapes["outputs"]))
+    missing = [n for names, sizes in sides for n in names if n not in sizes]
     if missing:
         raise ExportError(f"onnx2tf did not keep the names of {', '.join(missing)}")
-    first, second = (tuple(port(n, tuple(np.ravel(shape_of[n]).tolist())) for n in names) for names, shape_of in sides)
-    return first, second
+    return Ports(
+        *({name: _layout(name, view.shape(name) or (), sizes[name]) for name in names} for names, sizes in sides)
+    )
+
+
+def _layout(name: str, shape: Shape, sizes: tuple[int, ...]) -> Layout:
+    if len(sizes) != len(shape):
+        raise ExportError(f"onnx2tf gave '{name}' {len(sizes)} axes instead of {len(shape)}")
+    for layout in (channels_last(len(shape)), plain(len(shape))):
+        if all(shape[p] in (None, size) for p, size in zip(layout.perm, sizes, strict=True)):
+            return layout
+    raise ExportError(f"onnx2tf gave '{name}' the shape {list(sizes)}: neither ONNX's order nor channels last")

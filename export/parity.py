@@ -254,7 +254,7 @@ def compare(
     interpreter = TFLiteInterpreter(path)
     absolute, relative, worst, scale = 0.0, -1.0, "", ""
     reached = {name: _largest_value(name, expected) for name in bounded}
-    energies = {port.name: np.zeros(2) for port in ports[1]}
+    energies = {name: np.zeros(2) for name in ports.outputs}
     moved = {name: np.zeros(2) for name, values in expected[0].items() if values.dtype.kind in "iu"}  # of all numbers
     for name, a, b in _beside(interpreter, batches, expected, ports):
         error = difference(name, a, b)
@@ -287,7 +287,7 @@ def compare(
 
 def noise_to_signal(path: Path, batches: Batches, expected: Outputs, ports: Ports) -> float:
     """Return the energy of differences by that of the values, of the output with most of it."""
-    energies = {port.name: np.zeros(2) for port in ports[1]}
+    energies = {name: np.zeros(2) for name in ports.outputs}
     for name, a, b in _beside(TFLiteInterpreter(path), batches, expected, ports):
         energies[name] += _energies(a, b)
     ratios = [noise / max(signal, _NO_SIGNAL) for signal, noise in energies.values()]
@@ -299,10 +299,10 @@ def _beside(
 ) -> Iterator[tuple[str, Array, Array]]:
     """Return every output by name as it should be, and as a file gives it, batch by batch."""
     for feeds, reference in zip(batches, expected, strict=True):
-        got = interpreter.run({port.name: to_layout(feeds[port.name], port.layout) for port in ports[0]})
-        for port in ports[1]:
-            exported = from_layout(np.asarray(got[port.name]), port.layout)
-            yield port.name, np.asarray(reference[port.name], np.float64), exported.astype(np.float64)
+        got = interpreter.run(to_layouts(feeds, ports))
+        for name, layout in ports.outputs.items():
+            exported = from_layout(np.asarray(got[name]), layout)
+            yield name, np.asarray(reference[name], np.float64), exported.astype(np.float64)
 
 
 def _energies(a: Array, b: Array) -> Array:
@@ -324,6 +324,11 @@ def difference(name: str, a: Array, b: Array) -> float:
 def to_layout(values: Array, layout: Layout) -> Array:
     """Bring an ONNX array into the layout that the file has."""
     return np.ascontiguousarray(values.transpose(layout.perm)) if values.ndim else values
+
+
+def to_layouts(feeds: Mapping[str, Array], ports: Ports) -> dict[str, Array]:
+    """Bring the inputs of a model into the layouts and the order of a file."""
+    return {name: to_layout(feeds[name], layout) for name, layout in ports.inputs.items()}
 
 
 def from_layout(values: Array, layout: Layout) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onnxfold.errors import ExportError
-from onnxfold.export.parity import DESTROYED, Outputs, noise_to_signal, to_layout
+from onnxfold.export.parity import DESTROYED, Outputs, noise_to_signal, to_layouts
 from onnxfold.export.tflite.convert import Converted
 from onnxfold.export.tflite.graph import Graph, Operator, Value
 from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, serialize, tensor_names
@@ -107,7 +107,7 @@ def quantize_int8(converted: Converted, path: Path, batches: Batches, held: Held
 def ranges_of(converted: Converted, path: Path, batches: Batches) -> tuple[Ranges, Ranges]:
     """Return ranges of the tensors of a float32 file that hold all values, and some without the farthest."""
     names = tensor_names(converted.graph)
-    feeds = [{p.name: to_layout(batch[p.name], p.layout) for p in converted.inputs} for batch in batches]
+    feeds = [to_layouts(batch, converted.ports) for batch in batches]
     kept = ({k: sides[n] for k, n in names.items() if n in sides} for sides in observed_ranges(path, feeds))
     whole, near = (relevant_ranges(converted.graph, sides) for sides in kept)
     return whole, near
@@ -117,7 +117,7 @@ class _Search:
     """Files in int8 in turn, until the outputs of one have little noise."""
 
     def __init__(self, converted: Converted, path: Path, held: HeldOut, most: float) -> None:
-        self._graph, self._ports = converted.graph, (converted.inputs, converted.outputs)
+        self._graph, self._ports = converted.graph, converted.ports
         self._path, self._exact, self._held, self._most = path, path.read_bytes(), held, most
         self._few = held.loudest(max(len(held.batches) // _FEW, 1))
         self._names = tensor_names(converted.graph)
@@ -241,10 +241,9 @@ def _rounded(graph: Graph, ranges: Ranges) -> Graph:
     result.inputs = graph.inputs
     round_values(graph.inputs)
     for op in graph.operators:
-        inputs = [None if v is None else rounded.get(id(v), v) for v in op.inputs]
-        weight = op.inputs[1] if op.code in _CHANNELS and id(op.outputs[0]) in ranges else None
-        if weight is not None and weight.is_constant:
-            inputs[1] = _rounded_weight(weight, _CHANNELS[op.code])
+        inputs = [rounded.get(id(v), v) for v in op.inputs]
+        if op.code in _CHANNELS and id(op.outputs[0]) in ranges and op.inputs[1].is_constant:
+            inputs[1] = _rounded_weight(op.inputs[1], _CHANNELS[op.code])
         result.operators.append(Operator(op.code, inputs, op.outputs, op.options, op.version))
         round_values(op.outputs)
     result.outputs = [rounded.get(id(value), value) for value in graph.outputs]
@@ -351,9 +350,8 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
         if op.code in _MOVES:
             wanted = [limits.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
         for value in op.inputs:
-            if value is not None:
-                sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
-                limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
+            sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
+            limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
     fixed: dict[int, tuple[float, float]] = {}
     for op in graph.operators:
         known = _FIXED.get(op.code)
@@ -364,8 +362,6 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
     narrowed: Ranges = {}
     for key, (least, largest) in ranges.items():
         low, high = limits.get(key, _ALL)
-        if least > largest:  # infinite everywhere
-            least = largest = np.zeros(())
         if key in fixed:
             least, largest = (np.asarray(side, np.float32) for side in fixed[key])
         narrowed[key] = np.clip(least, low, high), np.clip(largest, low, high)

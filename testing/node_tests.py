@@ -20,7 +20,7 @@ from onnx.reference.ops import op_pool_common
 from onnxfold.errors import ExportError, OnnxFoldError
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import TFLiteInterpreter, from_layout, to_layout
+from onnxfold.export.parity import TFLiteInterpreter, from_layout, to_layouts
 from onnxfold.export.tflite.context import how_written
 from onnxfold.export.tflite.convert import convert
 from onnxfold.export.tflite.graph import ELEMENT_TYPES
@@ -118,14 +118,12 @@ def run_case(operator: str, case: Any, path: Path) -> Outcome:
         return Outcome(operator, test, refused=error.reason)
     except OnnxFoldError as error:
         return Outcome(operator, test, refused=str(error))
-    given = {}
-    for port in converted.inputs:
-        values = feeds[port.name]
-        floating = values.dtype.kind == "f" or values.dtype == "bfloat16"
-        given[port.name] = to_layout(values.astype(np.float32) if floating else values, port.layout)
-    got = interpreter.run(given)
-    for port, want in zip(converted.outputs, expected, strict=True):
-        values = from_layout(np.asarray(got[port.name]), port.layout)
+    for name, values in feeds.items():
+        if values.dtype.kind == "f" or values.dtype == "bfloat16":
+            feeds[name] = values.astype(np.float32)
+    got = interpreter.run(to_layouts(feeds, converted.ports))
+    for (name, layout), want in zip(converted.ports.outputs.items(), expected, strict=True):
+        values = from_layout(np.asarray(got[name]), layout)
         problem = _difference(values, want, case.rtol)
         if problem:
             return Outcome(operator, test, differs=problem)

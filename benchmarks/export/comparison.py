@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.export.runtimes import convert_prepared, reference_samples, run_jobs
+from benchmarks.export.runtimes import arrays_of, convert_prepared, reference_samples, run_jobs
 from onnxfold.export.api import open_model
-from onnxfold.export.parity import to_layout
 from testing.zoo import export as zoo_export
 from testing.zoo import scalable
 
@@ -82,8 +81,7 @@ def _latencies(rows: list[dict[str, Any]], path: Path, folder: Path) -> None:
     feeds, expected = reference_samples(view)
     converted = convert_prepared(view)
     data = folder / "latency.npz"
-    arrays = {f"in/{p.name}": to_layout(feeds[p.name], p.layout) for p in converted.inputs}
-    np.savez(data, **arrays, **{f"out/{p.name}": to_layout(expected[p.name], p.layout) for p in converted.outputs})
+    np.savez(data, **arrays_of(converted.ports, feeds, expected))
     files = list(dict.fromkeys(str(r["file"]) for r in rows))
     jobs = [{"file": f, "data": str(data), "time": True} for f in files * 3]
     results = run_jobs(Path(sys.executable), "ai_edge_litert", jobs, folder)

@@ -11,7 +11,7 @@ import numpy as np
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import reference_inputs, run_reference, to_layout
-from onnxfold.export.tflite.convert import Converted, convert
+from onnxfold.export.tflite.convert import Converted, Ports, convert
 from onnxfold.graph.view import GraphView
 
 RUNNER = Path(__file__).with_name("runner.py")
@@ -41,12 +41,16 @@ def write_job(row: Row, path: Path, folder: Path) -> dict[str, Any]:
     file.write_bytes(converted.to_bytes(row.name))
     feeds, outputs = reference_samples(view)
     row.spread = min(float(np.ptp(v, axis=0).max() / max(float(np.abs(v).max()), 1e-30)) for v in outputs.values())
-    arrays = {f"in/{p.name}": to_layout(feeds[p.name], p.layout) for p in converted.inputs}
-    arrays |= {f"out/{p.name}": to_layout(outputs[p.name], p.layout) for p in converted.outputs}
-    np.savez(file.with_suffix(".npz"), **arrays)
-    names = {"inputs": [p.name for p in converted.inputs], "outputs": [p.name for p in converted.outputs]}
-    batched = all(p.shape[:1] == (None,) for p in converted.inputs)
+    np.savez(file.with_suffix(".npz"), **arrays_of(converted.ports, feeds, outputs))
+    names = {side: list(layouts) for side, layouts in converted.ports._asdict().items()}
+    batched = all((view.shape(name) or ())[:1] == (None,) for name in view.input_names)
     return {"file": str(file), "data": str(file.with_suffix(".npz")), "arena": _ARENA, "batched": batched, **names}
+
+
+def arrays_of(ports: Ports, feeds: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """Return inputs and outputs in the layouts of a file, by what the runner calls them."""
+    arrays = {f"in/{n}": to_layout(feeds[n], layout) for n, layout in ports.inputs.items()}
+    return arrays | {f"out/{n}": to_layout(outputs[n], layout) for n, layout in ports.outputs.items()}
 
 
 def reference_samples(view: GraphView) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from onnxfold.edge_bench.job import BenchJob
 from onnxfold.errors import OnnxFoldError
-from onnxfold.graph.files.load import load
+from onnxfold.export.firmware.interface import Interface, Tensor
 from onnxfold.graph.tensors import Array
 
 READY = "m-ready"
@@ -63,21 +63,9 @@ class ByteStream(Protocol):
 
 
 @dataclass(frozen=True)
-class DutTensor:
-    """An input or output as the firmware states it: name, type, shape in memory, and the ONNX axis of each axis."""
-
-    name: str
-    element_type: str
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Signature:
+class Signature(Interface):
     """Description of the model in the firmware; empty if the firmware is not onnxfold's."""
 
-    inputs: tuple[DutTensor, ...] = ()  # in the order of the model
-    outputs: tuple[DutTensor, ...] = ()
     runtime: str = ""
 
 
@@ -147,10 +135,10 @@ class Dut:
     def signature(self) -> Signature:
         """Return inputs and outputs; an empty signature from firmware that does not know the command."""
         lines = self._addition("signature")
-        tensors: dict[str, list[DutTensor]] = defaultdict(list)
+        tensors: dict[str, list[Tensor]] = defaultdict(list)
         for m in _matches(r"x-(input|output)-\[(\w+),([\dx]*),([\d ]*),(.*)\]", lines):
             shape, axes = (tuple(map(int, re.findall(r"\d+", text))) for text in (m[3], m[4]))
-            tensors[m[1]].append(DutTensor(m[5], m[2], shape, axes))
+            tensors[m[1]].append(Tensor(m[5], m[2], shape, axes))
         runtimes = [m[1] for m in _matches(r"x-runtime-\[(.*)\]", lines)]
         return Signature(tuple(tensors["input"]), tuple(tensors["output"]), *runtimes[:1])
 
@@ -270,14 +258,13 @@ def answers(
 
     Return the outputs, in the order of inputs and of the model's outputs, and the inferences with their times.
     """
-    names = load(job.onnx).input_names
     outputs: list[list[Array]] = []
     inferences: list[Inference] = []
     deadline = clock() + budget_s
     for feeds, reference in zip(job.inputs, job.reference, strict=True):
         if len(outputs) >= _FEWEST and clock() > deadline:
             break
-        load_input(dut, [np.asarray(feeds[n]) for n in names], signature)
+        load_input(dut, list(feeds.values()), signature)
         inferences.append(dut.infer(1, 0, timeout_s))
         outputs.append(_split(inferences[-1].results, reference, signature.outputs))
     return outputs, inferences
@@ -291,19 +278,19 @@ def load_input(dut: Dut, values: Sequence[Array], signature: Signature) -> None:
     dut.load(b"".join(_bytes(v, t) for v, t in zip(values, tensors, strict=True)))
 
 
-def _bytes(values: Array, tensor: DutTensor) -> bytes:
+def _bytes(values: Array, tensor: Tensor) -> bytes:
     placed = values.transpose(tensor.axes) if len(tensor.axes) == values.ndim else values
     if placed.shape != tensor.shape:
         raise DeviceError(_other_model(f"input '{tensor.name}' of shape {tensor.shape}", f"{placed.shape}"))
-    if placed.dtype.kind == "f" and np.dtype(tensor.element_type).kind != "f":
+    if placed.dtype.kind == "f" and tensor.dtype.kind != "f":
         raise DeviceError(
             f"the firmware takes '{tensor.name}' as {tensor.element_type}, and outputs are compared in float32: export "
             "the project without --dtype"
         )
-    return np.ascontiguousarray(placed, dtype=np.dtype(tensor.element_type).newbyteorder("<")).tobytes()
+    return np.ascontiguousarray(placed, dtype=tensor.dtype.newbyteorder("<")).tobytes()
 
 
-def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequence[DutTensor]) -> list[Array]:
+def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequence[Tensor]) -> list[Array]:
     tensors = tensors or tuple(_plain(np.asarray(r)) for r in reference)
     expected = sum(np.asarray(r).size for r in reference)
     if len(results) != expected or len(tensors) != len(reference):
@@ -317,8 +304,8 @@ def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequen
     return arrays
 
 
-def _plain(values: Array) -> DutTensor:
-    return DutTensor("", str(values.dtype), values.shape, tuple(range(values.ndim)))
+def _plain(values: Array) -> Tensor:
+    return Tensor("", str(values.dtype), values.shape, tuple(range(values.ndim)))
 
 
 def _other_model(has: str, wanted: str) -> str:

@@ -18,11 +18,12 @@ import onnx
 from onnx import version_converter
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.job import BenchJob, TFLiteFile, deviation, relative_error, write_tflite
+from onnxfold.edge_bench.job import BenchJob, deviation, write_tflite
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.export.parity import TOLERANCE
+from onnxfold.export.parity import TOLERANCE, from_layout, to_layouts
+from onnxfold.export.tflite.convert import Ports
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array
@@ -136,7 +137,7 @@ class Package:
     """Files for a measurement, by name, and what is needed to read its answer."""
 
     files: Mapping[str, bytes]  # script, job, models and inputs
-    tflite: TFLiteFile | None  # none where the model cannot be exported; `refusal` then says why
+    ports: Ports | None  # of the .tflite file; none where the model cannot be exported
     refusal: str  # why there is no .tflite file
 
     def to_tar(self) -> bytes:
@@ -152,16 +153,16 @@ class Package:
 
 def pack(job: BenchJob, *, timeout: float) -> Package:
     """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
-    names = load(job.onnx).input_names
     models = {"onnx": ["model.onnx"]}
     files = {
         "model.onnx": Path(job.onnx).read_bytes(),
-        "onnx.npz": _npz([[feeds[n] for n in names] for feeds in job.inputs]),
+        "onnx.npz": _npz(job.inputs),
     }
-    tflite, refusal = None, ""
+    ports, refusal = None, ""
     try:
-        tflite = write_tflite(job)
-        files |= {"model.tflite": tflite.path.read_bytes(), "tflite.npz": _npz(tflite.feeds(job))}
+        ports = write_tflite(job)
+        inputs = _npz([to_layouts(feeds, ports) for feeds in job.inputs])
+        files |= {"model.tflite": job.tflite.read_bytes(), "tflite.npz": inputs}
         models["tflite"] = ["model.tflite"]
     except ExportError as error:
         refusal = str(error)
@@ -170,13 +171,13 @@ def pack(job: BenchJob, *, timeout: float) -> Package:
         files[_OLDER] = older
         models["onnx"].append(_OLDER)
     request = {
-        "files": models, "inputs": {kind: f"{kind}.npz" for kind in models}, "ports": len(names),
+        "files": models, "inputs": {kind: f"{kind}.npz" for kind in models}, "ports": len(job.inputs[0]),
         "samples": len(job.inputs), "threads": job.threads, "warm_up": job.warm_up, "repeats": job.repeats,
         "timeout": timeout,
     }  # fmt: skip
     files["job.json"] = json.dumps(request).encode()
     files[SCRIPT] = resources.files("onnxfold.edge_bench").joinpath(SCRIPT).read_bytes()
-    return Package(files, tflite, refusal)
+    return Package(files, ports, refusal)
 
 
 def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
@@ -191,15 +192,10 @@ def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]
     return results
 
 
-def failure(
-    job: BenchJob, device: str, reason: str, *, status: str = "failed", runtime: str = "",
-    details: Mapping[str, Any] | None = None,
-) -> BenchResult:  # fmt: skip
+def failure(job: BenchJob, device: str, reason: str, *, status: str = "failed", **more: Any) -> BenchResult:
     """Return a row of a measurement that was not made."""
-    return BenchResult(
-        model=job.name, device=device, method="measured-device", status=status, reason=reason, runtime=runtime,
-        threads=job.threads, details=details or {},
-    )  # fmt: skip
+    row: dict[str, Any] = {"model": job.name, "device": device, "method": "measured-device", "threads": job.threads}
+    return BenchResult(**row, status=status, reason=reason, **more)
 
 
 def _row(
@@ -212,11 +208,11 @@ def _row(
         [np.frombuffer(base64.b64decode(a["data"]), np.dtype(a["dtype"])).reshape(a["shape"]) for a in arrays]
         for arrays in run["outputs"]
     ]
-    if dict(INTERPRETERS)[name] == "tflite" and package.tflite is not None:
-        outputs = package.tflite.to_onnx(outputs)
-    error = relative_error(job.reference, outputs)
+    if dict(INTERPRETERS)[name] == "tflite" and package.ports is not None:
+        layouts = package.ports.outputs.values()
+        outputs = [[from_layout(a, layout) for a, layout in zip(arrays, layouts, strict=True)] for arrays in outputs]
     runtime = f"{name} {run['version']}"
-    reason = deviation(error, TOLERANCE)
+    error, reason = deviation(job, outputs, TOLERANCE)
     if reason:
         return failure(job, device, reason, runtime=runtime, details=system)
     low, median, high = (float(q) for q in np.quantile(run["seconds"], (0.25, 0.5, 0.75)))
@@ -232,9 +228,9 @@ def _row(
     )  # fmt: skip
 
 
-def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
+def _npz(samples: Sequence[Mapping[str, Array]]) -> bytes:
     buffer = io.BytesIO()
-    named: dict[str, Any] = {f"{i}/{j}": a for i, arrays in enumerate(samples) for j, a in enumerate(arrays)}
+    named: dict[str, Any] = {f"{i}/{j}": a for i, feeds in enumerate(samples) for j, a in enumerate(feeds.values())}
     np.savez(buffer, **named)
     return buffer.getvalue()
 

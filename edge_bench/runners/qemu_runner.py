@@ -12,42 +12,33 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards import qemu
 from onnxfold.edge_bench.boards.dut import TOLERANCE, answers, load_input
-from onnxfold.edge_bench.job import BenchJob, deviation, relative_error
+from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.generated_c import installed_generator
 from onnxfold.export.firmware.interface import memory_ld
-from onnxfold.graph.files.load import load
 
 CORE = "cortex-m4f"
 #: The memories that the emulated board has at the addresses of flash and RAM, and for weights.
 _BOARD_BYTES = 4 << 20
 _WEIGHTS_BYTES = 16 << 20
-#: Real seconds that an inference may take whose operators are counted.
-_COUNT_S = 300.0
+#: Real seconds that an inference may take, and one whose operators are counted.
+_RUN_S, _COUNT_S = 120.0, 300.0
 #: Operators that are named in the basis of an estimate.
 _SHOWN = 4
 
 
-@dataclass(frozen=True)
 class QemuRunner:
     """Builds firmware with arm-none-eabi-gcc and runs it in qemu-system-arm."""
 
-    timeout_s: float = 120.0  # real seconds that one inference may take
-
-    def missing(self) -> str:
-        """Return the missing programs or packages."""
-        return qemu.missing_tools()
+    missing = staticmethod(qemu.missing_tools)
 
     def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row."""
@@ -65,11 +56,10 @@ class QemuRunner:
         """Return the fields of a row."""
         firmware = qemu.build(qemu.project_of(job, folder / "firmware", memory_ld(limits["FLASH"], limits["RAM"])))
         with qemu.emulate_firmware(firmware.elf) as dut:
-            outputs, inferences = answers(dut, job, dut.signature(), self.timeout_s)
-            again = [dut.infer(1, 0, self.timeout_s).ticks or 0 for _ in range(2)]
+            outputs, inferences = answers(dut, job, dut.signature(), _RUN_S)
+            again = [dut.infer(1, 0, _RUN_S).ticks or 0 for _ in range(2)]
             memory = dut.memory()
-        error = relative_error(job.reference[: len(outputs)], outputs)
-        reason = deviation(error, TOLERANCE)
+        error, reason = deviation(job, outputs, TOLERANCE)
         counts = [(i.ticks or 0) * qemu.INSTRUCTIONS_PER_TICK for i in inferences]
         stack = memory.get("stack", 0)
         counted_by = f"{qemu.version_of(qemu.EMULATOR)}, -icount shift=0, to {qemu.INSTRUCTIONS_PER_TICK}"
@@ -107,12 +97,8 @@ def _bytes_text(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 20):.3g} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:,.0f} KB"
 
 
-class EstimateRunner:
+class EstimateRunner(QemuRunner):
     """Stands in for a board that is not there, and whose cycles per instruction are known."""
-
-    def missing(self) -> str:
-        """Return the missing requirement of counting instructions."""
-        return qemu.missing_tools()
 
     def run(self, job: BenchJob, device: DeviceProfile) -> list[BenchResult]:
         """Return one row with a range of latencies."""
@@ -143,7 +129,7 @@ def _count(job: BenchJob) -> dict[str, int]:
         memory = memory_ld(_BOARD_BYTES, _BOARD_BYTES, weights_bytes=_WEIGHTS_BYTES)
         firmware = qemu.build(qemu.project_of(job, Path(folder) / "firmware", memory), defines="-DMODEL_OP_TICKS")
         with qemu.emulate_firmware(firmware.elf) as dut:
-            load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
+            load_input(dut, list(job.inputs[0].values()), dut.signature())
             total = dut.infer(1, 0, _COUNT_S).ticks or 0
             ticks_of: Counter[str] = Counter()
             for operator, ticks in dut.operators():

@@ -8,23 +8,24 @@ from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut import TOLERANCE, DeviceError, Dut, answers
-from onnxfold.edge_bench.job import BenchJob, deviation, relative_error
+from onnxfold.edge_bench.job import BenchJob, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import OnnxFoldError
 
 #: Limit of seconds of inferences per model, for any number of repeats.
 _BUDGET_S = 60.0
 _FEWEST = 5
+_BAUD = 115200
 
 
 class SerialStream:
     """A serial port as a stream of bytes, through pyserial."""
 
-    def __init__(self, port: str, baud: int) -> None:
+    def __init__(self, port: str) -> None:
         serial: Any = import_module("serial")
         list_ports: Any = import_module("serial.tools.list_ports")
         try:
-            self._serial: Any = serial.Serial(port, baud, exclusive=True)
+            self._serial: Any = serial.Serial(port, _BAUD, exclusive=True)
         except (OSError, ValueError) as error:  # SerialException is an OSError
             there = ", ".join(sorted(p.device for p in list_ports.comports())) or "none"
             reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:120]
@@ -51,7 +52,6 @@ class SerialRunner:
     """Measures on a board that is plugged in and runs the firmware of the job's model."""
 
     port: str
-    baud: int = 115200
     timeout_s: float = 60.0  # seconds that one inference may take
     connect_s: float = 10.0  # seconds that the board may take to answer at first: opening the port restarts many boards
 
@@ -63,7 +63,7 @@ class SerialRunner:
         """Return one row."""
         row: dict[str, Any] = {"model": job.name, "device": device.name, "method": "measured-device"}
         try:
-            dut = Dut(SerialStream(self.port, self.baud), f"the board on {self.port}")
+            dut = Dut(SerialStream(self.port), f"the board on {self.port}")
         except DeviceError as error:
             return [BenchResult(**row, status="unavailable", reason=str(error))]
         try:
@@ -87,8 +87,7 @@ class SerialRunner:
             dut.infer(warm_up, 0, limit_s * warm_up)
         times = [dut.infer(1, 0, limit_s).microseconds * 1e-6 for _ in range(repeats)]
         low, median, high = statistics.quantiles(times, n=4, method="inclusive")
-        error = relative_error(job.reference[: len(outputs)], outputs)
-        reason = deviation(error, TOLERANCE)
+        error, reason = deviation(job, outputs, TOLERANCE)
         sizes = dut.memory()
         memory: dict[str, Any] = {}
         if "static" in sizes or "flash" in sizes:

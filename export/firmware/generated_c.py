@@ -9,7 +9,6 @@ and every call is wrapped in a macro that can count its time.
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
@@ -86,16 +85,6 @@ uint32_t model_activation_bytes(void) {{
 """
 
 
-@dataclass(frozen=True)
-class GeneratedC:
-    """A model as C code."""
-
-    runtime: str  # generator and its version
-    code: str  # `model_generated.c` and `model_generated_data.c`
-    data: str
-    arena_bytes: int  # size of the block of activations, at least 1
-
-
 def installed_generator() -> str | None:
     """Return the generator and its version, None if it is not installed."""
     try:
@@ -104,8 +93,8 @@ def installed_generator() -> str | None:
         return None
 
 
-def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
-    """Write a model as C code."""
+def generate_c(view: GraphView, interface: Interface, work: Path) -> tuple[str, dict[str, str], int]:
+    """Return the generator and its version, a model as files of C code, and the bytes of the block of activations."""
     runtime = installed_generator()
     if runtime is None:
         raise ExportError(f"C code is written by {PACKAGE}, which is not installed: {INSTALL}")
@@ -126,8 +115,8 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise ExportError(f"{runtime} refuses the model: {lines[-1].strip()[:300]}")
     code, arena_bytes = _make_activations_static(target.read_text(), interface, runtime)
-    data = (work / "generated_data.c").read_text()
-    return GeneratedC(runtime, code, data, arena_bytes)
+    files = {"model_generated.c": code, "model_generated_data.c": (work / "generated_data.c").read_text()}
+    return runtime, files, arena_bytes
 
 
 def _make_activations_static(code: str, interface: Interface, runtime: str) -> tuple[str, int]:

@@ -4,19 +4,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
+from typing import Any
 
-from onnx import TensorProto
+import numpy as np
+from onnx import helper
 
 from onnxfold.errors import ExportError
 from onnxfold.graph.view import GraphView
 
 #: Stack of firmware for QEMU.
 STACK_BYTES = 8192
-#: ONNX element type -> its name in the protocol, and its size in bytes.
-ELEMENT_TYPES = {
-    int(TensorProto.FLOAT): ("float32", 4), int(TensorProto.INT8): ("int8", 1), int(TensorProto.UINT8): ("uint8", 1),
-    int(TensorProto.INT32): ("int32", 4), int(TensorProto.INT64): ("int64", 8), int(TensorProto.BOOL): ("bool", 1),
-}  # fmt: skip
+#: Element types of the protocol, as numpy calls them.
+ELEMENT_TYPES = ("float32", "int8", "uint8", "int32", "int64", "bool")
 
 #: Operators whose method of MicroMutableOpResolver is not the name with capitals for underscores.
 _METHODS = {
@@ -33,20 +32,24 @@ class Tensor:
     element_type: str  # one of the names in `ELEMENT_TYPES`
     shape: tuple[int, ...]
     axes: tuple[int, ...]  # the axis of the ONNX model that each axis in memory is
-    element_bytes: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an element."""
+        return np.dtype(self.element_type)
 
     @property
     def size_bytes(self) -> int:
         """Size of the tensor."""
-        return prod(self.shape) * self.element_bytes
+        return prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Interface:
     """Inputs and outputs of a model, in sequence in memory, without gaps."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
 
     @property
     def input_bytes(self) -> int:
@@ -68,7 +71,7 @@ def read_interface(
     ]
     for side in sides:
         for tensor, offset in zip(side, offsets(side), strict=True):
-            if offset % tensor.element_bytes:
+            if offset % tensor.dtype.itemsize:
                 raise ExportError(f"'{tensor.name}' follows tensors of smaller elements, which firmware cannot align")
     return Interface(*sides)
 
@@ -152,14 +155,14 @@ def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]], int
     shape, element_type = view.shape(name), view.elem_type(name)
     if not element_type:
         raise ExportError(f"the type of '{name}' is unknown: shape inference does not know an operator before it")
-    if element_type not in ELEMENT_TYPES:
+    kind = "int8" if name in int8 else str(helper.tensor_dtype_to_np_dtype(element_type))
+    if kind not in ELEMENT_TYPES:
         raise ExportError(f"'{name}' has an element type that firmware cannot send: use float32, an integer or bool")
     if shape is None or None in shape:
         raise ExportError(f"'{name}' has no fixed shape: give --input-shapes for every free dimension")
-    kind = ELEMENT_TYPES[int(TensorProto.INT8) if name in int8 else element_type]
     axes = layouts.get(name, tuple(range(len(shape))))
     sizes = tuple(int(shape[axis] or 0) for axis in axes)
-    return Tensor(name, kind[0], sizes, axes, kind[1])
+    return Tensor(name, kind, sizes, axes)
 
 
 #: What vector units and caches like, and TensorFlow Lite Micro uses.

@@ -5,6 +5,7 @@ exported.
 """
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -139,20 +140,18 @@ def read_tflite(path: Path) -> TflmModel:
 
 def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
     """Return the memory of every tensor that is not a constant, in the order of the file."""
-    end = len(graph.operators)
-    first = {int(i): 0 for i in graph.inputs}
-    last = {int(i): 0 for i in graph.inputs} | {int(i): end for i in graph.outputs}
+    uses: dict[int, list[int]] = defaultdict(list)  # the places of the operators that a tensor is held for
     for place, operator in enumerate(graph.operators):
-        for i in (int(o) for o in operator.outputs):
-            first.setdefault(i, place)
-            last[i] = max(last.get(i, place), place)
-        for i in (int(o) for o in operator.inputs if o >= 0):
-            last[i] = max(last.get(i, place), place)
+        for i in (*operator.inputs, *operator.outputs):
+            uses[int(i)].append(place)
+    for place, ends in ((0, graph.inputs), (len(graph.operators), graph.outputs)):
+        for i in ends:
+            uses[int(i)].append(place)
     buffers = []
-    for index, tensor in enumerate(graph.tensors):
+    for tensor, places in ((tensor, uses[i]) for i, tensor in enumerate(graph.tensors)):
         data = model.buffers[tensor.buffer].data
-        if index in first and (data is None or not len(data)):
-            buffers.append(Buffer(align(_tensor_bytes(tensor, types)), first[index], last[index]))
+        if places and (data is None or not len(data)):
+            buffers.append(Buffer(align(_tensor_bytes(tensor, types)), min(places), max(places)))
     return buffers
 
 

@@ -20,6 +20,7 @@ from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, memory_ld, operators_h, read_interface, tensors_c
 from onnxfold.export.firmware.need import FLASH_BYTES, RAM_BYTES, advice_to_fit, board_of, read_tflite, require_room
 from onnxfold.export.tflite.convert import fix_to_one_sample
+from onnxfold.export.tflite.layout import channels_last
 from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.files.load import ModelLike, blames_broken_files
 from onnxfold.graph.files.model_files import claims_on
@@ -31,7 +32,7 @@ from onnxfold.printable import printable
 KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
 RUNTIMES = ("tflm", "generated")
 _ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
-_CORE = ("dut.c", "model_run.h", "port.h", "text.c")
+_SOURCES = (".c", ".cpp", ".h")
 _ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
 _ARDUINO_LIBRARY = "Chirale_TensorFLowLite (2.0.0)"
 _ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'
@@ -154,19 +155,20 @@ def _check_kind(kind: str, runtime: str, dtype: str) -> str:
 
 def _generated(view: GraphView, work: Path) -> _Content:
     interface = read_interface(view)
-    code = generate_c(view, interface, work)
+    runtime, files_of_c, arena_bytes = generate_c(view, interface, work)
     need = MemoryNeed(
-        runtime=code.runtime, model_bytes=count_flash(view), activation_bytes=code.arena_bytes,
+        runtime=runtime, model_bytes=count_flash(view), activation_bytes=arena_bytes,
         buffer_bytes=interface.input_bytes + interface.output_bytes, basis="the project's arrays; constants, counted",
     )  # fmt: skip
-    return _Content(interface, need, {"model_generated.c": code.code, "model_generated_data.c": code.data})
+    return _Content(interface, need, files_of_c)
 
 
 def _tflm(view: GraphView, work: Path, kind: str, options: ExportOptions) -> _Content:
     path = work / "model.tflite"
     report = export_model(to_model(view), path, **options)
-    layouts = {**report.inputs, **report.outputs}
-    axes_of = {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))}
+    last = {name: channels_last(len(view.shape(name) or ())) for name in (*view.input_names, *view.output_names)}
+    layouts = report.inputs | report.outputs
+    axes_of = {name: layout.perm for name, layout in last.items() if layout.name() == layouts[name]}
     tflm_model = read_tflite(path)
     interface = read_interface(view, axes_of, tflm_model.int8)
     write_c_array(path, work / "model_data.h", name="model_data")
@@ -175,55 +177,36 @@ def _tflm(view: GraphView, work: Path, kind: str, options: ExportOptions) -> _Co
         "model_data.h": (work / "model_data.h").read_text(),
         "model_operators.h": operators_h(tflm_model.operators),
         "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
-        "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
+        **_templates("tflm"),
     }
     return _Content(interface, tflm_model.need, sources, is_tflm=True, notes=tuple(report.notes))
 
 
-def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
-    """Return the axes of ONNX in the order of a layout such as 'NHWC', () where it is ONNX's own."""
-    letters = {3: "NCW", 4: "NCHW", 5: "NCDHW"}.get(len(view.shape(name) or ()), "")
-    return tuple(letters.index(c) for c in layout) if sorted(layout) == sorted(letters) else ()
-
-
-@dataclass(frozen=True)
-class _Templates:
-    """The files that every project of a kind has."""
-
-    folder: str  # of the templates
-    code: str  # folder of the code in a project
-    sources: tuple[str, ...]  # what lies there beside the model
-    top: tuple[str, ...] = ()
-
-
-_TEMPLATES = {
-    "arduino": _Templates("arduino", "src", ("port_arduino.cpp",)),
-    "esp-idf": _Templates(
-        "esp_idf", "main", ("port_esp_idf.c",), ("CMakeLists.txt", "partitions.csv", "sdkconfig.defaults")
-    ),
-    "qemu": _Templates("mps2_an386", "src", ("board.h", "port.c", "startup.c"), ("Makefile", "firmware.ld")),
-}
+#: The folder of the templates of a kind of project, and that of the code in a project.
+_FOLDERS = {"arduino": ("arduino", "src"), "esp-idf": ("esp_idf", "main"), "qemu": ("mps2_an386", "src")}
+#: Templates that are filled, or get another name; every other file of a folder is in every project of the kind.
+_FILLED = ("README.md", "sketch.ino", "main_CMakeLists.txt")
 
 
 def _project_files(content: _Content, kind: str, names: Mapping[str, str], board: DeviceProfile) -> dict[str, str]:
     """Return the text of every file of a project."""
-    templates, need = _TEMPLATES[kind], content.need
+    (folder, code), need = _FOLDERS[kind], content.need
     more, facts = _OWN_FILES[kind](content, names["directory"], board)
     arena = _ESP_PSRAM if kind == "esp-idf" and need.in_psram(board) else ""
-    code = {
-        **{n: _template(f"core/{n}") for n in _CORE},
+    sources = {
+        **_templates("core"),
         "model_config.h": config_h(
             content.interface, names["name"], board.name, need.runtime, need.arena_bytes or 0, arena
         ),
         "model_tensors.c": tensors_c(content.interface),
         **content.files,
-        **{n: _template(f"{templates.folder}/{n}") for n in templates.sources},
     }
+    own = _templates(folder)
     return {
-        **{f"{templates.code}/{n}": text for n, text in code.items()},
-        **{n: _template(f"{templates.folder}/{n}") for n in templates.top},
+        **{f"{code}/{n}": text for n, text in sources.items()},
+        **{f"{code}/{n}" if n.endswith(_SOURCES) else n: text for n, text in own.items() if n not in _FILLED},
         **more,
-        "README.md": _readme(_template(f"{templates.folder}/README.md"), content, {**names, **facts}),
+        "README.md": _readme(own["README.md"], content, {**names, **facts}),
     }
 
 
@@ -250,12 +233,12 @@ def _arduino_files(content: _Content, folder: str, board: DeviceProfile) -> _Own
         "library_text": f" and the library {library}" if content.is_tflm else "",
         "ide_text": f' and the library "{library}"' if content.is_tflm else "",
     }
-    return {f"{folder}.ino": _template("arduino/sketch.ino"), "sketch.yaml": "\n".join(lines)}, texts
+    return {f"{folder}.ino": _templates("arduino")["sketch.ino"], "sketch.yaml": "\n".join(lines)}, texts
 
 
 def _esp_idf_files(content: _Content, folder: str, board: DeviceProfile) -> _OwnFiles:
     requires = "driver esp_timer app_update bootloader_support" + (" esp-tflite-micro" if content.is_tflm else "")
-    cmake = _template("esp_idf/main_CMakeLists.txt").replace("@REQUIRES@", requires)
+    cmake = _templates("esp_idf")["main_CMakeLists.txt"].replace("@REQUIRES@", requires)
     component = {"main/idf_component.yml": f"dependencies:\n  {_ESP_COMPONENT}\n"} if content.is_tflm else {}
     place = "PSRAM" if content.need.in_psram(board) else "internal RAM"
     return {"main/CMakeLists.txt": cmake, **component}, {"ram_place": place}
@@ -282,5 +265,6 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes // 1024:,} KB" if size_bytes % 1024 == 0 else f"{size_bytes:,} bytes"
 
 
-def _template(name: str) -> str:
-    return files("onnxfold.export.firmware").joinpath(*name.split("/")).read_text(encoding="utf-8")
+def _templates(folder: str) -> dict[str, str]:
+    """Return the templates of a folder by name."""
+    return {file.name: file.read_text("utf-8") for file in files("onnxfold.export.firmware").joinpath(folder).iterdir()}

@@ -1,6 +1,5 @@
 """Replace what is computed from shapes: constants, an If whose condition is one, an Expand whose readers broadcast."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,10 +146,13 @@ class InlineConstantIf(Pass):
 
     def _step(self, view: GraphView) -> bool:
         branches = [(node, body) for node in view.nodes if (body := _taken(view, node)) is not None]
-        used = set(view.weights) | set(view.input_names) | {o for node in view.nodes for o in node.output}
         made: dict[str, list[NodeProto]] = {}
+        used: set[str] = set()
         for node, body in branches:
-            names = dict(_new_names(node_key(node), body, used))
+            names: dict[str, str] = {}
+            for name in (*(t.name for t in body.initializer), *(o for inner in body.node for o in inner.output if o)):
+                names[name] = next(n for n in view.fresh_names(f"{node_key(node)}/{name}") if n not in used)
+                used.add(names[name])
             view.put_weights({names[t.name]: LazyTensor(t) for t in body.initializer})
             outputs = zip((names.get(o.name, o.name) for o in body.output), node.output, strict=False)
             made[node_key(node)] = [
@@ -166,14 +168,3 @@ def _taken(view: GraphView, node: NodeProto) -> GraphProto | None:
         return None
     body = attribute(node, "then_branch" if view.weight(node.input[0]).any() else "else_branch")
     return body if isinstance(body, GraphProto) and not body.sparse_initializer else None
-
-
-def _new_names(key: str, body: GraphProto, used: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield a new name for everything that a branch defines itself."""
-    defined = [t.name for t in body.initializer] + [o for node in body.node for o in node.output if o]
-    for name in defined:
-        fresh, number = f"{key}/{name}", 1
-        while fresh in used:
-            fresh, number = f"{key}/{name}_{number}", number + 1
-        used.add(fresh)
-        yield name, fresh

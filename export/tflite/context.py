@@ -66,9 +66,9 @@ class Tensors:
 class Op(NodeReader):
     """One node and the graph that it is written to."""
 
-    def __init__(self, node: NodeProto, tensors: Tensors) -> None:
+    def __init__(self, node: NodeProto, tensors: Tensors, rule: LayoutRule) -> None:
         super().__init__(tensors.view, node)
-        self._tensors = tensors
+        self._tensors, self._rule = tensors, rule
         self.graph = tensors.graph
 
     def refuse(self, reason: str) -> NoReturn:
@@ -122,9 +122,9 @@ class Op(NodeReader):
             self.refuse(f"TFLite kernels have no element type for '{tensor}'")
         return ELEMENT_TYPES[number]
 
-    def assigned_layout(self, index: int = 0) -> Layout:
-        """Return the planned layout of an input; of a weight, ONNX's own."""
-        return self._tensors.layouts.get(self.node.input[index], plain(len(self.shape(index))))
+    def assigned_layout(self) -> Layout:
+        """Return the planned layout of the first input; of a weight, ONNX's own."""
+        return self._tensors.layouts.get(self.node.input[0], plain(len(self.shape())))
 
     def planned_layout(self) -> Layout:
         """Return the planned layout of the output."""
@@ -134,20 +134,21 @@ class Op(NodeReader):
         return self._tensors.layouts[name]
 
     @property
-    def own_layout(self) -> Layout:
-        """The planned layout of the output, but ONNX's own of a flattened feature map."""
-        return self.planned_layout().unflattened
+    def layout(self) -> Layout:
+        """The layout that the operator reads and writes tensors of the output's rank in."""
+        return self._rule.own(self, self.planned_layout() if self._rule.follows else plain(len(self.shape())))
 
     def read(self, index: int, layout: Layout | None = None) -> Value:
-        """Return an input of full rank in a layout; ONNX's own if none is given."""
+        """Return an input of full rank in a layout; in the operator's if none is given."""
         tensor = self.node.input[index]
-        layout = layout or plain(len(self.shape(index)))
+        layout = layout or self.layout.of_rank(len(self.shape(index)))
         if self.is_weight(tensor):
             return self.weight(index, layout.values)
         return self._tensors.get(tensor, layout)
 
-    def operand(self, index: int, layout: Layout) -> Value:
+    def operand(self, index: int, layout: Layout | None = None) -> Value:
         """Return an input of an elementwise operator, broadcast-ready for an output in a layout."""
+        layout = layout or self.layout
         shape, rank = self.shape(index), len(layout.perm)
         full = (1,) * (rank - len(shape)) + tuple(shape)
         tensor = self.node.input[index]
@@ -171,19 +172,20 @@ class Op(NodeReader):
         return Value(tuple(changed(probe).shape), self.element_type(index), name, lambda: changed(view.weight(name)))
 
     def write(self, value: Value, layout: Layout | None = None, index: int = 0) -> None:
-        """Say what an output is, in the layout in which it was computed; ONNX's own if none is given."""
+        """Say what an output is, in the layout in which it was computed; in the operator's if none is given."""
         tensor = self.node.output[index]
         if not tensor:
             return
         shape = self.result(index)
-        layout = layout or plain(len(shape))
+        layout = layout or self.layout.of_rank(len(shape))
         if tuple(map(int, layout.shape(shape))) != tuple(map(int, value.shape)):
             raise AssertionError(f"{self.op_type}: {value.shape} was written for {layout.shape(shape)}")
         self._tensors.put(tensor, value, layout)
         self._tensors.name(self._tensors.get(tensor, self._tensors.layouts[tensor]), tensor)
 
 
-Write = Callable[[Op], None]
+#: Returns the output, unless it writes that itself.
+Write = Callable[[Op], Value | None]
 
 
 @dataclass(frozen=True)

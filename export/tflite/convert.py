@@ -8,13 +8,17 @@ iterated conditional modes, from two starting points. A tensor costs its number 
 asked of it beside its own.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
+import numpy as np
 from onnx import NodeProto, TensorProto
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.tflite import ops as _ops  # noqa: F401  (importing registers the converters)
@@ -78,33 +82,23 @@ class _Planner:
     def __init__(
         self, ops: list[tuple[NodeShapes, LayoutRule]], shapes: Mapping[str, Shape], fixed: Mapping[str, Layout]
     ) -> None:
-        self._ops = ops
-        self._shapes = shapes
-        self._fixed = fixed
-        self._cluster = {t: t for t in shapes}
-        for op, rule in ops:
-            tied = rule.ties(op)
-            for tensor in tied[1:]:
-                self._cluster[self._root(tensor)] = self._root(tied[0])
-        self._members: dict[str, list[str]] = defaultdict(list)
-        for tensor in shapes:
-            self._members[self._root(tensor)].append(tensor)
+        self._ops, self._shapes, self._fixed = ops, shapes, fixed
+        number = {tensor: i for i, tensor in enumerate(shapes)}
+        ties = [(number[a], number[b]) for op, rule in ops for a, b in pairwise(rule.ties(op))]
+        edges = coo_array((np.ones(len(ties)), np.array(ties, int).reshape(-1, 2).T), shape=(len(shapes),) * 2)
+        clusters: dict[int, list[str]] = defaultdict(list)
+        for tensor, cluster in zip(shapes, connected_components(edges, directed=False)[1], strict=True):
+            clusters[cluster].append(tensor)
         self._readers: dict[str, list[int]] = defaultdict(list)
         for i, (op, _) in enumerate(ops):
             for tensor in (*op.reads, *op.writes):
                 self._readers[tensor].append(i)
-        self._candidates = {root: self._offered_layouts(root) for root in self._members}
+        self._clusters = [(members, self._offered_layouts(members)) for members in clusters.values()]
 
-    def _root(self, tensor: str) -> str:
-        while self._cluster[tensor] != tensor:
-            self._cluster[tensor] = self._cluster[self._cluster[tensor]]
-            tensor = self._cluster[tensor]
-        return tensor
-
-    def _offered_layouts(self, root: str) -> list[Layout]:
-        rank = len(self._shapes[root])
+    def _offered_layouts(self, members: list[str]) -> list[Layout]:
+        rank = len(self._shapes[members[0]])
         layouts = dict.fromkeys((plain(rank), channels_last(rank)))
-        for tensor in self._members[root]:
+        for tensor in members:
             for i in self._readers[tensor]:
                 op, rule = self._ops[i]
                 layouts.update((layout, None) for t, layout in rule.offers(op) if t == tensor)
@@ -113,26 +107,22 @@ class _Planner:
     def solve(self, start: int) -> tuple[int, dict[str, Layout]]:
         """Return cost and layouts, from the first (0) or the second (1) candidate of every cluster."""
         assigned: dict[str, Layout] = {}
-        for root, members in self._members.items():
-            layouts = self._candidates[root]
+        for members, layouts in self._clusters:
             assigned.update(dict.fromkeys(members, layouts[min(start, len(layouts) - 1)]))
         for _ in range(_MAX_SWEEPS):
-            changes = [self._improve(root, assigned) for root in self._members]
+            changes = [self._improve(*cluster, assigned) for cluster in self._clusters if len(cluster[1]) > 1]
             if not any(changes):
                 break
         return self._cost(self._shapes, assigned), assigned
 
-    def _improve(self, root: str, assigned: dict[str, Layout]) -> bool:
-        if len(self._candidates[root]) == 1:
-            return False
-        before = assigned[root]
-        members = self._members[root]
+    def _improve(self, members: list[str], layouts: list[Layout], assigned: dict[str, Layout]) -> bool:
+        before = assigned[members[0]]
         # Whatever an operator beside the cluster asks of any tensor may change with the cluster's layout.
         beside = {
             t for m in members for i in self._readers[m] for t in (*self._ops[i][0].reads, *self._ops[i][0].writes)
         }
         costs = []
-        for layout in self._candidates[root]:
+        for layout in layouts:
             assigned.update(dict.fromkeys(members, layout))
             costs.append((self._cost(beside, assigned), layout != before, layout))
         best = min(costs, key=lambda c: c[:2])[2]
@@ -146,9 +136,7 @@ class _Planner:
             for tensor, layout in rule.demands(op, assigned):
                 if tensor in wanted:
                     wanted[tensor].add(layout)
-        return sum(
-            len(layouts - {assigned[t]}) * (math.prod(self._shapes[t]) + _OPERATOR) for t, layouts in wanted.items()
-        )
+        return sum(len(layouts - {assigned[t]}) * (prod(self._shapes[t]) + _OPERATOR) for t, layouts in wanted.items())
 
 
 #: Operators that are constants once the inputs' sizes are.
@@ -156,17 +144,11 @@ _OF_SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "Range"})
 _MOST_ELEMENTS = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Port:
-    """An input or output: its name, ONNX shape (None = free) and layout in the file."""
+class Ports(NamedTuple):
+    """The layouts of a file's inputs and outputs, by name and in its order."""
 
-    name: str
-    shape: tuple[int | None, ...]
-    layout: Layout
-
-
-#: Those of a file: inputs and outputs.
-Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
+    inputs: dict[str, Layout]
+    outputs: dict[str, Layout]
 
 
 @dataclass(frozen=True)
@@ -174,8 +156,7 @@ class Converted:
     """A converted graph and how its interface maps to ONNX's."""
 
     graph: Graph
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    ports: Ports
 
     @property
     def operators(self) -> dict[str, int]:
@@ -184,11 +165,11 @@ class Converted:
 
     def to_bytes(self, description: str) -> memoryview:
         """Return the file's content; the metadata states layouts and names."""
-        ports = {
-            kind: {p.name: {"layout": p.layout.name(), "axes": list(p.layout.perm)} for p in side_ports}
-            for kind, side_ports in (("inputs", self.inputs), ("outputs", self.outputs))
+        layouts = {
+            kind: {name: {"layout": layout.name(), "axes": list(layout.perm)} for name, layout in side.items()}
+            for kind, side in self.ports._asdict().items()
         }
-        return serialize(self.graph, description, ports)
+        return serialize(self.graph, description, layouts)
 
 
 def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
@@ -208,20 +189,21 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     layouts = min((planner.solve(start) for start in (0, 1)), key=lambda solution: solution[0])[1]
     layouts |= {name: layouts[name].unflattened for name in view.output_names if name in shapes}
     tensors = Tensors(view, shapes, layouts)
-    inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
+    inputs = {name: fixed.get(name) or layouts[name].unflattened for name in view.input_names}
+    for name, layout in inputs.items():
+        _add_input(tensors, name, layout)
     for node, converter in nodes:
-        op = Op(node, tensors)
+        op = Op(node, tensors, converter.layouts)
         try:
-            converter.write(op)
+            output = converter.write(op)
         except OverflowError:
             op.refuse("one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides")
+        if output is not None:
+            op.write(output)
     _write_outputs(tensors, view.output_names)
     tidy(tensors.graph)
-    outputs = (
-        Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(len(view.shape(n) or ())))
-        for n in view.output_names
-    )
-    return Converted(tensors.graph, tuple(inputs), tuple(outputs))
+    outputs = {n: layouts[n] if n in layouts else plain(len(view.shape(n) or ())) for n in view.output_names}
+    return Converted(tensors.graph, Ports(inputs, outputs))
 
 
 def _converter(view: GraphView, node: NodeProto) -> Converter:
@@ -233,17 +215,14 @@ def _converter(view: GraphView, node: NodeProto) -> Converter:
     return converter
 
 
-def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
-    shape = tensors.shapes[name]
-    layout = layout or tensors.layouts[name].unflattened
+def _add_input(tensors: Tensors, name: str, layout: Layout) -> None:
     number = tensors.view.elem_type(name)
     if number not in ELEMENT_TYPES:
         raise ExportError(f"input '{name}' has an element type that TFLite does not have")
-    value = Value(layout.shape(shape), ELEMENT_TYPES[number], name)
+    value = Value(layout.shape(tensors.shapes[name]), ELEMENT_TYPES[number], name)
     tensors.name(value, name)
     tensors.put(name, value, layout)
     tensors.graph.inputs.append(value)
-    return Port(name, _free(shape), layout)
 
 
 def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
@@ -260,7 +239,3 @@ def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
         value.name = name
         used_ids.add(id(value))
         graph.outputs.append(value)
-
-
-def _free(shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    return tuple(None if isinstance(d, Dynamic) else int(d) for d in shape)

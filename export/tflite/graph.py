@@ -114,19 +114,17 @@ class Value:
 
 @dataclass(eq=False)
 class Operator:
-    """A builtin operator; an input left out is None."""
+    """A builtin operator; none is written that leaves an input out."""
 
     code: str
-    inputs: list[Value | None]
+    inputs: list[Value]
     outputs: list[Value]
     options: dict[str, Any]
     version: int = 1
 
     def constant(self, index: int) -> Array:
         """Return the values of an input that is a constant."""
-        value = self.inputs[index]
-        assert value is not None
-        return value.values()
+        return self.inputs[index].values()
 
 
 class Graph:
@@ -157,7 +155,7 @@ class Graph:
     def op(
         self,
         code: str,
-        inputs: Sequence[Value | None],
+        inputs: Sequence[Value],
         shape: Shape,
         element_type: str = "",
         *,
@@ -166,15 +164,14 @@ class Graph:
         **options: Any,
     ) -> Value:
         """Append an operator with one output; its type is that of the first input unless given."""
-        first = next(i for i in inputs if i is not None)
-        output = Value(tuple(shape), element_type or first.element_type, name or code.lower())
+        output = Value(tuple(shape), element_type or inputs[0].element_type, name or code.lower())
         self._append(Operator(code, list(inputs), [output], options, version))
         return output
 
     def op_several(
         self,
         code: str,
-        inputs: Sequence[Value | None],
+        inputs: Sequence[Value],
         shapes: Sequence[Shape],
         element_types: Sequence[str],
         **options: Any,
@@ -232,7 +229,8 @@ class Graph:
         if len(parts) == 1:
             return parts[0]
         sizes = [part.shape[axis] for part in parts]
-        shape = tuple(sum(map(int, sizes)) if i == axis else d for i, d in enumerate(parts[0].shape))
+        size = (Dynamic if any(isinstance(d, Dynamic) for d in sizes) else int)(sum(sizes))
+        shape = tuple(size if i == axis else d for i, d in enumerate(parts[0].shape))
         return self.op("CONCATENATION", parts, shape, axis=axis)
 
     def cast(self, x: Value, element_type: str) -> Value:
@@ -275,9 +273,7 @@ def store_as_float16(graph: Graph) -> None:
     first: list[Operator] = []
     for op in graph.operators:
         for i, value in enumerate(op.inputs):
-            if value is None or not value.is_constant or value.element_type != "FLOAT32":
-                continue
-            if int(np.prod(value.shape)) >= _SMALLEST:
+            if value.is_constant and value.element_type == "FLOAT32" and int(np.prod(value.shape)) >= _SMALLEST:
                 if id(value) not in widened:
                     widened[id(value)] = _widen(value, first)
                 op.inputs[i] = widened[id(value)]

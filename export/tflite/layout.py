@@ -7,9 +7,10 @@ activations at every run.
 
 Layout rules: the layouts in which an operator reads and writes its tensors.
 
-A rule says which tensors of a node must share a layout (:meth:`LayoutRule.ties`), and, given a layout for every tensor,
-in which one the converter will really ask for each of them (:meth:`LayoutRule.demands`). Where the two differ a
-TRANSPOSE is paid, so a wrong rule costs time, never correctness.
+A rule says in which layout a converter reads and writes (:meth:`LayoutRule.own`), which tensors of a node must share a
+layout (:meth:`LayoutRule.ties`), and, given a layout for every tensor, in which one the converter will really ask for
+each of them (:meth:`LayoutRule.demands`). Where the two differ a TRANSPOSE is paid, so a wrong rule costs time, never
+correctness.
 """
 
 import math
@@ -18,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import ClassVar
 
 import numpy as np
 from onnx import NodeProto
@@ -49,6 +51,10 @@ class Layout:
     def unflattened(self) -> "Layout":
         """The layout, but ONNX's own order of a flattened feature map."""
         return plain(2) if self.block else self
+
+    def of_rank(self, rank: int) -> "Layout":
+        """Return the layout for a tensor of its rank, ONNX's own for others."""
+        return self if rank == len(self.perm) else plain(rank)
 
     def shape(self, shape: Shape) -> Shape:
         """Return the TFLite shape of a tensor of an ONNX shape."""
@@ -151,6 +157,13 @@ class NodeShapes(NodeReader):
 class LayoutRule:
     """ONNX's own order for everything: the default rule."""
 
+    #: Whether the planned layout of the output decides in which one the operator reads and writes.
+    follows: ClassVar[bool] = False
+
+    def own(self, op: NodeReader, layout: Layout) -> Layout:
+        """Return the layout for tensors of the output's rank, from the output's planned one, or from ONNX's."""
+        return plain(len(layout.perm))
+
     def ties(self, op: NodeShapes) -> list[str]:
         """Return the tensors that should share a layout."""
         return []
@@ -160,19 +173,17 @@ class LayoutRule:
         return ()
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
-        """Yield each tensor with the layout that the converter asks for."""
-        return [(t, plain(op.rank(t))) for t in (*op.reads, *op.writes)]
+        """Return each tensor with the layout that the converter asks for."""
+        layout = self.own(op, assigned[op.writes[0]])
+        return [(t, layout.of_rank(op.rank(t))) for t in (*op.reads, *op.writes)]
 
 
 class ChannelsLast(LayoutRule):
     """Channels last for the first input and the output: convolutions, pools and other operators on images."""
 
-    def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
-        """Only the data has channels."""
-        data = op.node.input[0]
-        for tensor in (*op.reads, *op.writes):
-            is_data = tensor == data or tensor in op.writes
-            yield tensor, channels_last(op.rank(tensor)) if is_data else plain(op.rank(tensor))
+    def own(self, op: NodeReader, layout: Layout) -> Layout:
+        """Channels last."""
+        return channels_last(len(layout.perm))
 
 
 class SameRank(LayoutRule):
@@ -190,14 +201,11 @@ class Follow(SameRank):
 
     #: Whether flattened feature maps may stay in TFLite's order: positions of an axis are not told apart.
     elementwise: bool = False
+    follows: ClassVar[bool] = True
 
-    def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
-        """Ask for the layout of the first output."""
-        planned = assigned[op.writes[0]]
-        layout = planned if self.elementwise else planned.unflattened
-        for tensor in (*op.reads, *op.writes):
-            rank = op.rank(tensor)
-            yield tensor, layout if rank == len(layout.perm) else plain(rank)
+    def own(self, op: NodeReader, layout: Layout) -> Layout:
+        """As it is planned."""
+        return layout if self.elementwise else layout.unflattened
 
 
 ELEMENTWISE = Follow(elementwise=True)
@@ -237,10 +245,13 @@ class Reshaping(LayoutRule):
 class LastAxis(SameRank):
     """An operator whose TFLite kernel works along the last axis: any layout that has the node's axis there."""
 
-    def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
-        """Ask for the assigned layout if the axis is last in it."""
-        layout = layout_with_last(assigned[op.writes[0]], op.integer("axis", -1))
-        return [(op.reads[0], layout), (op.writes[0], layout)]
+    follows: ClassVar[bool] = True
+
+    def own(self, op: NodeReader, layout: Layout) -> Layout:
+        """Return the layout if the node's axis is its last one, else the plain or channels-last one where it is."""
+        axis, rank = op.integer("axis", -1), len(layout.perm)
+        usable = [k for k in (layout, plain(rank), channels_last(rank)) if not k.block and k.perm[-1] == axis % rank]
+        return usable[0] if usable else plain(rank)
 
 
 class DenseProduct(LayoutRule):
@@ -267,13 +278,6 @@ class Reducing(SameRank):
         same = op.rank(source) == op.rank(result)
         result_layout = source_layout if same else remaining_layout(source_layout, self.axes(op))
         return [(source, source_layout), (result, result_layout)]
-
-
-def layout_with_last(layout: Layout, axis: int) -> Layout:
-    """Return the layout if an ONNX axis is its last one, else the plain or channels-last one that has it there."""
-    rank = len(layout.perm)
-    usable = [k for k in (layout, plain(rank), channels_last(rank)) if not k.block and k.perm[-1] == axis % rank]
-    return usable[0] if usable else plain(rank)
 
 
 def remaining_layout(layout: Layout, axes: Iterable[int]) -> Layout:

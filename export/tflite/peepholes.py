@@ -17,14 +17,13 @@ class _Uses:
         self.readers: dict[int, list[Operator]] = {}
         for op in graph.operators:
             for value in op.inputs:
-                if value is not None:
-                    self.readers.setdefault(id(value), []).append(op)
+                self.readers.setdefault(id(value), []).append(op)
         self.fixed = {id(v) for v in (*graph.inputs, *graph.outputs)}  # of the model's interface
 
     def only_writer(self, op: Operator, index: int = 0) -> Operator | None:
         """Return the operator that writes an input which nobody else reads."""
         value = op.inputs[index]
-        if value is None or id(value) in self.fixed or len(self.readers[id(value)]) != 1:
+        if id(value) in self.fixed or len(self.readers[id(value)]) != 1:
             return None
         return self.writer.get(id(value))
 
@@ -51,15 +50,15 @@ def _cut_used_parts(graph: Graph) -> None:
     kept: list[Operator] = []
     for op in graph.operators:
         used = [i for i, part in enumerate(op.outputs) if id(part) in read]
-        x = op.inputs[1] if op.code == "SPLIT" else None
-        if x is None or len(used) == len(op.outputs) or len(x.shape) > _MOST_SLICED:
+        x = op.inputs[-1]
+        if op.code != "SPLIT" or len(used) == len(op.outputs) or len(x.shape) > _MOST_SLICED:
             kept.append(op)
             continue
         rank, axis = len(x.shape), int(op.constant(0))
         size, others = int(op.outputs[0].shape[axis]), sum(1 << i for i in range(rank) if i != axis)
         for i in used:
             ends = [[(i + j) * size if a == axis else 0 for a in range(rank)] for j in range(2)]
-            inputs: list[Value | None] = [x, *map(graph.indices, ends), graph.indices([1] * rank)]
+            inputs = [x, *map(graph.indices, ends), graph.indices([1] * rank)]
             kept.append(Operator("STRIDED_SLICE", inputs, [op.outputs[i]], {"beginMask": others, "endMask": others}))
     graph.operators[:] = kept
 
@@ -69,7 +68,7 @@ def _drop_unused(graph: Graph) -> None:
     kept = []
     for op in reversed(graph.operators):
         if any(id(o) in needed for o in op.outputs):
-            needed.update(id(v) for v in op.inputs if v is not None)
+            needed.update(map(id, op.inputs))
             kept.append(op)
     graph.operators[:] = reversed(kept)
 
@@ -86,10 +85,9 @@ def _bypass(op: Operator, uses: _Uses, source: Value) -> bool:
 def _merge_pair(op: Operator, uses: _Uses) -> bool:
     """RESHAPE of a RESHAPE, and TRANSPOSE of a TRANSPOSE, is one of them, or none."""
     first = uses.writer.get(id(op.inputs[0])) if op.code in ("RESHAPE", "TRANSPOSE") else None
-    source = first.inputs[0] if first is not None and first.code == op.code else None
-    if first is None or source is None:
+    if first is None or first.code != op.code:
         return False
-    by = op.inputs[1:]
+    source, by = first.inputs[0], op.inputs[1:]
     vanishes = same_shape(source.shape, op.outputs[0].shape)
     if op.code == "TRANSPOSE":
         perm = first.constant(1)[op.constant(1)]
@@ -123,7 +121,7 @@ def _add_bias(op: Operator, uses: _Uses) -> bool:
     for index in (0, 1):
         constant = op.inputs[1 - index]
         layer = uses.only_writer(op, index)
-        if constant is None or not constant.is_constant or layer is None or layer.code not in _WITH_BIAS:
+        if not constant.is_constant or layer is None or layer.code not in _WITH_BIAS:
             continue
         output = layer.outputs[0]
         width = int(output.shape[-1])
@@ -132,8 +130,8 @@ def _add_bias(op: Operator, uses: _Uses) -> bool:
         if not per_channel or not unchanged or layer.options.get("fusedActivationFunction"):
             continue
         bias = layer.inputs[2]
-        total = constant.values().reshape(-1) + (0 if bias is None else bias.values())
-        layer.inputs[2] = Value((width,), "FLOAT32", bias.name if bias else constant.name, lambda t=total: t)  # type: ignore[misc]
+        total = constant.values().reshape(-1) + bias.values()
+        layer.inputs[2] = Value((width,), "FLOAT32", bias.name, lambda t=total: t)  # type: ignore[misc]
         if op.options.get("fusedActivationFunction"):
             layer.options["fusedActivationFunction"] = op.options["fusedActivationFunction"]
         return _replace_output(layer, op)
@@ -145,10 +143,9 @@ def _squeeze_mean(op: Operator, uses: _Uses) -> bool:
     first = uses.only_writer(op) if op.code == "RESHAPE" else None
     if first is None or not first.options.get("keepDims"):
         return False
-    source = first.inputs[0]
-    assert source is not None
-    gone = {int(a) % len(source.shape) for a in np.atleast_1d(first.constant(1))}
-    rest = tuple(d for i, d in enumerate(source.shape) if i not in gone)
+    shape = first.inputs[0].shape
+    gone = {int(a) % len(shape) for a in np.atleast_1d(first.constant(1))}
+    rest = tuple(d for i, d in enumerate(shape) if i not in gone)
     if not same_shape(rest, op.outputs[0].shape):
         return False
     first.options["keepDims"] = False
@@ -157,10 +154,10 @@ def _squeeze_mean(op: Operator, uses: _Uses) -> bool:
 
 def _flatten_into_dense(op: Operator, uses: _Uses) -> bool:
     """FULLY_CONNECTED flattens its input by itself."""
-    if op.code != "FULLY_CONNECTED" or op.options.get("keepNumDims") or op.inputs[0] is None:
+    if op.code != "FULLY_CONNECTED" or op.options.get("keepNumDims"):
         return False
     first = uses.writer.get(id(op.inputs[0]))
-    if first is None or first.code != "RESHAPE" or first.inputs[0] is None:
+    if first is None or first.code != "RESHAPE":
         return False
     shape = first.inputs[0].shape
     if len(shape) < 3 or not same_shape(shape[:1], op.outputs[0].shape[:1]):

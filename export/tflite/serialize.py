@@ -117,7 +117,7 @@ def _text(content: bytes) -> Value:
 
 
 def _values(graph: Graph) -> list[Value]:
-    inside = (v for op in graph.operators for v in (*op.inputs, *op.outputs) if v is not None)
+    inside = (v for op in graph.operators for v in (*op.inputs, *op.outputs))
     return list({id(v): v for v in (*graph.inputs, *inside, *graph.outputs)}.values())
 
 
@@ -175,5 +175,5 @@ def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping
     kind, options = make_options(op.code, op.options)
     return table(
         "Operator", opcodeIndex=codes[op.code, op.version], builtinOptionsType=kind, builtinOptions=options,
-        inputs=[-1 if v is None else index[id(v)] for v in op.inputs], outputs=[index[id(v)] for v in op.outputs],
+        inputs=[index[id(v)] for v in op.inputs], outputs=[index[id(v)] for v in op.outputs],
     )  # fmt: skip

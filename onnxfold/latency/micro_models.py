@@ -148,11 +148,7 @@ def measure_shape(
     runs = int(np.clip(seconds / once, _FEWEST_RUNS, _MOST_RUNS))
     try:
         memory.require(planes + weights, "measuring a layer", memory.SMALLER)
-        graph = _Graph(shape)
-        add_layer = graph.convolution if shape.is_convolution else graph.matrix
-        for i, (inputs, outputs) in enumerate(pairs):
-            add_layer(i, inputs, outputs)
-        kernels = profile_kernels(*graph.build(), threads=threads, runs=runs)
+        kernels = profile_kernels(*_micro_model(shape, pairs), threads=threads, runs=runs)
     except OnnxFoldError:
         return ()
     measured = []
@@ -164,63 +160,52 @@ def measure_shape(
     return tuple(measured)
 
 
-class _Graph:
-    """The nodes and weights of a micro-model."""
+def _micro_model(shape: LayerShape, pairs: Sequence[tuple[int, int]]) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return a model that holds a layer at every pair of inputs and outputs, and what goes in."""
+    dtype, random = helper.tensor_dtype_to_np_dtype(shape.elem_type), np.random.default_rng(0)
+    nodes: list[NodeProto] = []
+    weights: list[TensorProto] = []
+    feeds: dict[str, Array] = {}
 
-    def __init__(self, shape: LayerShape) -> None:
-        self._shape = shape
-        self._dtype = helper.tensor_dtype_to_np_dtype(shape.elem_type)
-        self._random = np.random.default_rng(0)
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[TensorProto] = []
-        self._feeds: dict[str, Array] = {}
-        self._outputs: list[str] = []
-
-    def convolution(self, i: int, inputs: int, outputs: int) -> None:
-        """Add a convolution between two neighbours."""
-        batch, *sizes = self._shape.data
-        ones = (1,) * len(sizes)
-        plain: dict[str, Value] = {"kernel_shape": ones}
-        few = inputs if inputs <= _IMAGE else _FEW
-        x = self._input((batch, few, *sizes))
-        if inputs > _IMAGE:
-            x = self._node("Conv", f"before{i}.", [x, self._weight((inputs, few, *ones))], plain)
-        depthwise = self._shape.kind == "depthwise"
-        weight = self._weight((outputs, 1 if depthwise else inputs, *self._shape.kernel))
-        attributes = dict(self._shape.attributes) | ({"group": outputs} if depthwise else {})
-        y = self._node("Conv", f"layer{i}.", [x, weight, self._weight((outputs,))], attributes)
-        y = self._node("Conv", f"after{i}.", [y, self._weight((_FEW, outputs, *ones))], plain)
-        self._outputs.append(self._node("GlobalAveragePool", f"mean{i}.", [y], {}))
-
-    def matrix(self, i: int, inputs: int, outputs: int) -> None:
-        """Add a product."""
-        attributes = dict(self._shape.attributes)
-        transposed = bool(attributes.get("transB"))
-        x = self._input((self._shape.data[0], inputs))
-        weight = self._weight((outputs, inputs) if transposed else (inputs, outputs))
-        operator = "Gemm" if transposed else "MatMul"
-        self._outputs.append(self._node(operator, f"layer{i}.", [x, weight], attributes))
-
-    def build(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
-        """Return the model and its inputs."""
-        infos = [helper.make_tensor_value_info(n, self._shape.elem_type, v.shape) for n, v in self._feeds.items()]
-        results = [helper.make_tensor_value_info(name, self._shape.elem_type, None) for name in self._outputs]
-        graph = helper.make_graph(self._nodes, "layer", infos, results, self._weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self._feeds
-
-    def _input(self, dims: tuple[int, ...]) -> str:
+    def add_input(*dims: int) -> str:
         name = f"x{'_'.join(map(str, dims))}"
-        if name not in self._feeds:
-            self._feeds[name] = self._random.standard_normal(dims, np.float32).astype(self._dtype)
+        if name not in feeds:
+            feeds[name] = random.standard_normal(dims, np.float32).astype(dtype)
         return name
 
-    def _weight(self, dims: tuple[int, ...]) -> str:
-        values = self._random.standard_normal(dims, np.float32) / np.sqrt(max(prod(dims[1:]), 1))
-        self._weights.append(numpy_helper.from_array(values.astype(self._dtype), f"w{len(self._weights)}"))
-        return self._weights[-1].name
+    def add_weight(*dims: int) -> str:
+        values = random.standard_normal(dims, np.float32) / np.sqrt(max(prod(dims[1:]), 1))
+        weights.append(numpy_helper.from_array(values.astype(dtype), f"w{len(weights)}"))
+        return weights[-1].name
 
-    def _node(self, operator: str, name: str, inputs: list[str], attributes: Mapping[str, Value]) -> str:
+    def add_node(operator: str, name: str, inputs: list[str], **attributes: Any) -> str:
         # onnxruntime names what it changes after the node, or after its result: both tell the number.
-        options: dict[str, Any] = dict(attributes)
-        self._nodes.append(helper.make_node(operator, inputs, [name], name=name, **options))
+        nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return name
+
+    def add_convolution(i: int, inputs: int, outputs: int) -> str:
+        """Add a convolution between two neighbours."""
+        batch, *sizes = shape.data
+        ones = (1,) * len(sizes)
+        x = add_input(batch, inputs if inputs <= _IMAGE else _FEW, *sizes)
+        if inputs > _IMAGE:
+            x = add_node("Conv", f"before{i}.", [x, add_weight(inputs, _FEW, *ones)], kernel_shape=ones)
+        depthwise = shape.kind == "depthwise"
+        weight = add_weight(outputs, 1 if depthwise else inputs, *shape.kernel)
+        attributes = dict(shape.attributes) | ({"group": outputs} if depthwise else {})
+        y = add_node("Conv", f"layer{i}.", [x, weight, add_weight(outputs)], **attributes)
+        y = add_node("Conv", f"after{i}.", [y, add_weight(_FEW, outputs, *ones)], kernel_shape=ones)
+        return add_node("GlobalAveragePool", f"mean{i}.", [y])
+
+    def add_product(i: int, inputs: int, outputs: int) -> str:
+        x, transposed = add_input(shape.data[0], inputs), bool(dict(shape.attributes).get("transB"))
+        weight = add_weight(outputs, inputs) if transposed else add_weight(inputs, outputs)
+        return add_node("Gemm" if transposed else "MatMul", f"layer{i}.", [x, weight], **dict(shape.attributes))
+
+    add_layer = add_convolution if shape.is_convolution else add_product
+    results = [add_layer(i, *pair) for i, pair in enumerate(pairs)]
+    graph = helper.make_graph(
+        nodes, "layer", [helper.make_tensor_value_info(n, shape.elem_type, v.shape) for n, v in feeds.items()],
+        [helper.make_tensor_value_info(name, shape.elem_type, None) for name in results], weights,
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), feeds

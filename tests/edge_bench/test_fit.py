@@ -24,7 +24,8 @@ def test_the_arena_holds_what_is_live_at_once(tmp_path: Path) -> None:
     job = small_job(tmp_path)
     counted = count_ram(load(job.onnx))
     assert counted == 4 * 4 * (12 * 12 + 6 * 6)
-    found = measure_arena(write_tflite(job).path, 1, counted)
+    write_tflite(job)
+    found = measure_arena(job.tflite, 1, counted)
     assert isinstance(found, dict)
     assert counted <= found["head"] < counted + 1024
     assert 0 < found["tail"] < 16 << 10
@@ -49,9 +50,9 @@ def test_without_tflite_micro_the_plan_stands(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(arena_module, "find_spec", lambda name: None)
     job = small_job(tmp_path)
     need = needs(job)
-    assert need == replace(read_tflite(write_tflite(job).path).need, basis=need.basis)
+    assert need == replace(read_tflite(job.tflite).need, basis=need.basis)
     assert "pip install tflite-micro" in need.basis
-    assert need.model_bytes == write_tflite(job).path.stat().st_size
+    assert need.model_bytes == job.tflite.stat().st_size
 
 
 def test_what_tflite_does_not_have_is_counted(tmp_path: Path) -> None:

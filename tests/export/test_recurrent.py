@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.errors import ExportError
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import from_layout, to_layout
+from onnxfold.export.parity import from_layout, to_layouts
 from onnxfold.export.tflite.convert import convert
 from testing.models import run
 
@@ -107,10 +107,9 @@ def test_every_step_is_that_of_onnxruntime(name: str, tmp_path: Path) -> None:
     feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     written = _written(model)
     (tmp_path / "net.tflite").write_bytes(written.to_bytes("net"))
-    given = {port.name: to_layout(feeds[port.name], port.layout) for port in written.inputs}
-    got = TFLiteInterpreter(tmp_path / "net.tflite").run(given)
-    for port, expected in zip(written.outputs, run(model, feeds), strict=True):
-        np.testing.assert_allclose(from_layout(got[port.name], port.layout), expected, rtol=1e-4, atol=1e-5)
+    got = TFLiteInterpreter(tmp_path / "net.tflite").run(to_layouts(feeds, written.ports))
+    for (name, layout), expected in zip(written.ports.outputs.items(), run(model, feeds), strict=True):
+        np.testing.assert_allclose(from_layout(got[name], layout), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_weights_are_stored_once_for_all_steps() -> None:

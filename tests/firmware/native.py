@@ -22,7 +22,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not i
 
 
 def vector(count: int, name: str = "x") -> Tensor:
-    return Tensor(name, "float32", (1, count), (0, 1), 4)
+    return Tensor(name, "float32", (1, count), (0, 1))
 
 
 def identity_interface(count: int = 3) -> Interface:

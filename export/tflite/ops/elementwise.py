@@ -61,7 +61,7 @@ def _clip(op: Op, c: Calculator, x: Value) -> Value:
         elif op.is_constant(index):
             limits.append(op.required_weight(index, name).reshape(-1)[0].item())
         else:
-            limits.append(op.operand(index, op.planned_layout()) if op.has_input(index) else None)
+            limits.append(op.operand(index) if op.has_input(index) else None)
     return c.limit(x, *limits)
 
 
@@ -77,7 +77,7 @@ _FORMULAS: dict[tuple[str, ...], tuple[str, Formula]] = {
     tuple(_SAME): ("The TFLite operator of the same meaning.", lambda op, c, x: c.unary(_SAME[op.op_type], x)),
     ("Identity",): ("Nothing.", lambda op, c, x: x),
     ("LeakyRelu",): ("LEAKY_RELU.", lambda op, c, x: c.unary("LEAKY_RELU", x, alpha=op.number("alpha", 0.01))),
-    ("PRelu",): ("PRELU.", lambda op, c, x: op.graph.op("PRELU", [x, op.operand(1, op.planned_layout())], x.shape)),
+    ("PRelu",): ("PRELU.", lambda op, c, x: op.graph.op("PRELU", [x, op.operand(1)], x.shape)),
     ("Gelu",): (
         "GELU, exact or by tanh.",
         lambda op, c, x: c.unary("GELU", x, approximate=op.text("approximate", "none") == "tanh"),
@@ -105,9 +105,8 @@ _FORMULAS: dict[tuple[str, ...], tuple[str, Formula]] = {
 
 
 def _register(op_types: tuple[str, ...], how: str, formula: Formula) -> None:
-    def write(op: Op) -> None:
-        layout = op.planned_layout()
-        op.write(formula(op, op.graph, op.read(0, layout)), layout)
+    def write(op: Op) -> Value:
+        return formula(op, op.graph, op.read(0))
 
     write.__doc__ = how
     converter(*op_types, layouts=ELEMENTWISE)(write)
@@ -135,11 +134,11 @@ def _operands(op: Op, types: tuple[str, ...]) -> list[Value]:
     wide = own if own in types else WIDER.get(own, "INT32" if own == "INT64" else own)
     if wide not in types:
         op.refuse(f"TFLite computes it in {', '.join(types)}, not in {own}")
-    return [op.graph.cast(op.operand(i, op.planned_layout()), wide) for i in range(len(op.node.input))]
+    return [op.graph.cast(op.operand(i), wide) for i in range(len(op.node.input))]
 
 
 @converter(*_BINARY, layouts=ELEMENTWISE)
-def binary(op: Op) -> None:
+def binary(op: Op) -> Value:
     """One TFLite operator per pair; small integers are computed and compared in 32 bits."""
     code, types = _BINARY[op.op_type]
     result, *others = _operands(op, types)
@@ -147,14 +146,14 @@ def binary(op: Op) -> None:
         result = op.graph.binary(code, result, other, "BOOL" if op.result_type() == "BOOL" else "")
     if op.op_type == "Mean" and others:
         result = op.graph.mul(result, 1 / (1 + len(others)))
-    op.write(op.graph.cast(result, op.result_type()), op.planned_layout())
+    return op.graph.cast(result, op.result_type())
 
 
 @converter("Where", layouts=ELEMENTWISE)
-def where(op: Op) -> None:
+def where(op: Op) -> Value:
     """SELECT_V2."""
-    condition, a, b = (op.operand(i, op.planned_layout()) for i in range(3))
-    op.write(op.graph.select(condition, a, b), op.planned_layout())
+    condition, a, b = map(op.operand, range(3))
+    return op.graph.select(condition, a, b)
 
 
 _POWERS: dict[float | None, Callable[[Calculator, Value], Value]] = {
@@ -168,25 +167,24 @@ _POWERS: dict[float | None, Callable[[Calculator, Value], Value]] = {
 
 
 @converter("Pow", layouts=ELEMENTWISE)
-def power(op: Op) -> None:
+def power(op: Op) -> Value:
     """Products and roots for the usual constant exponents, else POW."""
-    layout, result_type = op.planned_layout(), op.result_type()
+    layout, result_type = op.layout, op.result_type()
     exponent = op.required_weight(1, "exponent").reshape(-1) if op.is_constant(1) else np.zeros(0)
     number = float(exponent[0]) if exponent.size == 1 and len(op.shape(1)) <= len(op.shape(0)) else None
     base = op.operand(0, layout)
     if result_type == "FLOAT32" and number in _POWERS:
-        op.write(_POWERS[number](op.graph, base), layout)
-        return
+        return _POWERS[number](op.graph, base)
     own = (op.element_type(0), op.element_type(1))
     wide = "FLOAT32" if "FLOAT32" in own or "INT64" in own or "UINT32" in own else "INT32"
     if "UINT64" in own:
         op.refuse("TFLite does not compute with 64-bit unsigned integers")
     a, b = (op.graph.cast(v, wide) for v in (base, op.operand(1, layout)))
-    op.write(op.graph.cast(op.graph.binary("POW", a, b), result_type), layout)
+    return op.graph.cast(op.graph.binary("POW", a, b), result_type)
 
 
 @converter("Mod", layouts=ELEMENTWISE)
-def modulo(op: Op) -> None:
+def modulo(op: Op) -> Value:
     """FLOOR_MOD, whose sign is the divisor's; with fmod, whose sign is the dividend's, a - b trunc(a / b)."""
     calc = op.graph
     a, b = _operands(op, _NUMBERS)
@@ -198,4 +196,4 @@ def modulo(op: Op) -> None:
         result = calc.sub(a, calc.mul(b, whole))
     else:
         op.refuse("TFLite has no remainder of integers with the dividend's sign")
-    op.write(op.graph.cast(result, op.result_type()), op.planned_layout())
+    return op.graph.cast(result, op.result_type())

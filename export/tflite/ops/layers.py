@@ -9,54 +9,46 @@ import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
 from onnxfold.export.tflite.graph import NUMPY_TYPES, Value, schema, type_of
-from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, channels_last, plain
+from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, plain
 from onnxfold.graph.tensors import Array
 
 
 @dataclass(frozen=True)
-class TFLiteWindow:
-    """A sliding window in every spatial dimension."""
+class AxisWindow:
+    """A sliding window along one spatial axis."""
 
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
+    size: int
+    stride: int = 1
+    dilation: int = 1
     #: What the input needs before and after it for exactly `output` positions; negative where it is not read to its
     #: end.
-    pads: tuple[tuple[int, int], ...]
-    output: tuple[int, ...]
+    pads: tuple[int, int] = (0, 0)
+    output: int = 1
 
-    def is_same(self, spatial: Shape) -> bool:
-        """Whether the pads are those that TFLite computes for SAME."""
-        return all(
-            out == math.ceil(n / s) and pad == same_pads(n, k, s, d)
-            for n, k, s, d, out, pad in zip(
-                spatial, self.size, self.stride, self.dilation, self.output, self.padded(), strict=True
-            )
-        )
+    @property
+    def padded(self) -> tuple[int, int]:
+        """The pads that a PAD in front of a VALID window has."""
+        return max(self.pads[0], 0), max(self.pads[1], 0)
 
-    def is_valid(self) -> bool:
-        """Whether nothing is padded."""
-        return not any(map(any, self.padded()))
-
-    def padded(self) -> tuple[tuple[int, int], ...]:
-        """Return the pads that a PAD in front of a VALID window has."""
-        return tuple((max(a, 0), max(b, 0)) for a, b in self.pads)
+    def is_same(self, n: int) -> bool:
+        """Whether output and pads are those that TFLite computes for SAME on `n` positions."""
+        count = math.ceil(n / self.stride)
+        total = max((count - 1) * self.stride + (self.size - 1) * self.dilation + 1 - n, 0)
+        return self.output == count and self.padded == (total // 2, total - total // 2)
 
 
-def same_pads(n: int, k: int, s: int, d: int) -> tuple[int, int]:
-    """Return the pads of TFLite for SAME."""
-    total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
-    return total // 2, total - total // 2
+#: Of every spatial axis.
+Window = tuple[AxisWindow, ...]
 
 
-def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> TFLiteWindow:
+def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window:
     """Read a window from a node's attributes."""
     rank = len(size)
     stride = op.integers("strides", [1] * rank)
     dilation = op.integers("dilations", [1] * rank)
     begins = op.integers("pads", [0] * 2 * rank)[:rank]
     auto = op.text("auto_pad", "NOTSET")
-    pads = []
+    axes = []
     for n, k, s, d, begin, out in zip(spatial, size, stride, dilation, begins, output, strict=True):
         needed = (out - 1) * s + (k - 1) * d + 1 - n
         if auto in ("SAME_UPPER", "SAME_LOWER"):
@@ -64,18 +56,27 @@ def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> TFLite
             begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
         elif auto == "VALID":
             begin = 0
-        pads.append((begin, needed - begin))
-    return TFLiteWindow(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
+        axes.append(AxisWindow(k, s, d, (begin, needed - begin), int(out)))
+    return tuple(axes)
 
 
-def padding(op: Op, x: Value, win: TFLiteWindow, fill: float = 0.0) -> tuple[Value, int]:
+def padding_of(x: Value, win: Window) -> int | None:
+    """Return TFLite's padding; None where neither SAME nor VALID says it."""
+    if not any(any(axis.padded) for axis in win):
+        return int(schema().Padding.VALID)
+    is_same = all(axis.is_same(n) for axis, n in zip(win, x.shape[1:-1], strict=True))
+    return int(schema().Padding.SAME) if is_same else None
+
+
+def padding(op: Op, x: Value, win: Window, fill: float = 0.0) -> tuple[Value, int]:
     """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
-    kinds = schema().Padding
-    if win.is_valid():
-        return x, int(kinds.VALID)
-    if win.is_same(x.shape[1:-1]):
-        return x, int(kinds.SAME)
-    return pad(op, x, ((0, 0), *win.padded(), (0, 0)), fill), int(kinds.VALID)
+    kind = padding_of(x, win)
+    return (pad_window(op, x, win, fill), int(schema().Padding.VALID)) if kind is None else (x, kind)
+
+
+def pad_window(op: Op, x: Value, win: Window, fill: float) -> Value:
+    """Append a PAD with which the window is VALID."""
+    return pad(op, x, ((0, 0), *(axis.padded for axis in win), (0, 0)), fill)
 
 
 def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
@@ -108,65 +109,54 @@ def from_image(op: Op, x: Value, rank: int) -> Value:
     return op.graph.reshape(x, (x.shape[0], *x.shape[2:])) if rank == 3 else x
 
 
-def image_window(win: TFLiteWindow) -> TFLiteWindow:
+def image_window(win: Window) -> Window:
     """Return the window of :func:`as_image`'s result; the new axis has the stride of the old one."""
-    if len(win.size) != 1:
-        return win
-    return TFLiteWindow((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))
+    return (AxisWindow(1, win[0].stride), *win) if len(win) == 1 else win
+
+
+def result_shape(x: Value, win: Window, channels: int) -> Shape:
+    """Return the shape of what a window gives that slides over an input."""
+    return (x.shape[0], *(axis.output for axis in win), channels)
 
 
 @converter("Conv", layouts=ChannelsLast())
-def conv(op: Op) -> None:
+def conv(op: Op) -> Value:
     """Convolution in one, two or three dimensions; constant weights, any groups in two."""
     op.required_weight(1, "weight")
     filters, per_group, *size = op.shape(1)
-    rank = len(size) + 2
-    layout = channels_last(rank)
-    group = op.integer("group", 1)
-    win = window(op, size, op.shape()[2:], op.result()[2:])
-    x = op.read(0, layout)
+    rank, group = len(size) + 2, op.integer("group", 1)
+    if rank == 5 and group > 1:
+        op.refuse("TFLite has no grouped convolution in three dimensions")
+    if rank not in (3, 4, 5):
+        op.refuse(f"TFLite has no convolution in {rank - 2} dimensions")
+    win = image_window(window(op, size, op.shape()[2:], op.result()[2:]))
+    x = as_image(op, op.read(0))
     if op.has_input(2):
         op.required_weight(2, "bias")
         bias = op.weight(2)
     else:
         bias = op.graph.constant(np.zeros(filters, np.float32), "no_bias")
     if rank == 5:
-        y = _conv_3d(op, x, win, bias, group)
-    elif rank in (3, 4):
-        y = _conv_2d(op, as_image(op, x), image_window(win), bias, group, per_group)
-        y = from_image(op, y, rank)
-    else:
-        op.refuse(f"TFLite has no convolution in {rank - 2} dimensions")
-    op.write(y, layout)
-
-
-def _conv_2d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int, per_group: int) -> Value:
-    x, kind = padding(op, x, win)
-    shape = (x.shape[0], *win.output, bias.shape[0])
-    settings: dict[str, Any] = {
-        "padding": kind, "strideH": win.stride[0], "strideW": win.stride[1],
-        "dilationHFactor": win.dilation[0], "dilationWFactor": win.dilation[1],
-    }  # fmt: skip
-    if group > 1 and per_group == 1 and group == x.shape[-1]:
+        y = convolve(op, "CONV_3D", [x, op.weight(1, lambda w: w.transpose(2, 3, 4, 1, 0)), bias], win)
+    elif group > 1 and per_group == 1 and group == x.shape[-1]:
         weights = op.weight(1, lambda w: _image_weights(w).transpose(1, 2, 3, 0))
-        multiplier = int(bias.shape[0]) // group
-        return op.graph.op("DEPTHWISE_CONV_2D", [x, weights, bias], shape, depthMultiplier=multiplier, **settings)
-    weights = op.weight(1, lambda w: _image_weights(w).transpose(0, 2, 3, 1))
-    return op.graph.op("CONV_2D", [x, weights, bias], shape, version=1 if group == 1 else 6, **settings)
+        y = convolve(op, "DEPTHWISE_CONV_2D", [x, weights, bias], win, depthMultiplier=filters // group)
+    else:
+        weights = op.weight(1, lambda w: _image_weights(w).transpose(0, 2, 3, 1))
+        y = convolve(op, "CONV_2D", [x, weights, bias], win, version=1 if group == 1 else 6)
+    return from_image(op, y, rank)
 
 
-def _conv_3d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int) -> Value:
-    if group > 1:
-        op.refuse("TFLite has no grouped convolution in three dimensions")
-    x, kind = padding(op, x, win)
-    weights = op.weight(1, lambda w: w.transpose(2, 3, 4, 1, 0))
-    axes: dict[str, Any] = {f"stride{axis}": v for axis, v in zip("DHW", win.stride, strict=True)}
-    axes |= {f"dilation{axis}Factor": v for axis, v in zip("DHW", win.dilation, strict=True)}
-    return op.graph.op("CONV_3D", [x, weights, bias], (x.shape[0], *win.output, bias.shape[0]), padding=kind, **axes)
+def convolve(op: Op, code: str, inputs: Sequence[Value], win: Window, **options: Any) -> Value:
+    """Append a convolution of an input, weights and a bias."""
+    x, kind = padding(op, inputs[0], win)
+    for letter, axis in zip("DHW"[-len(win) :], win, strict=True):
+        options |= {f"stride{letter}": axis.stride, f"dilation{letter}Factor": axis.dilation}
+    return op.graph.op(code, [x, *inputs[1:]], result_shape(x, win, inputs[2].shape[0]), padding=kind, **options)
 
 
 @converter("ConvTranspose", layouts=ChannelsLast())
-def conv_transpose(op: Op) -> None:
+def conv_transpose(op: Op) -> Value:
     """Transposed convolution in one or two dimensions; constant weights.
 
     Groups are taken apart by a SPLIT; a dilated kernel is written with the zeros between its taps. The result of a
@@ -177,9 +167,9 @@ def conv_transpose(op: Op) -> None:
     if rank not in (3, 4):
         op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
     op.required_weight(1, "weight")
-    layout, group, flat = channels_last(rank), op.integer("group", 1), [1] * (4 - rank)
+    group, flat = op.integer("group", 1), [1] * (4 - rank)
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]
-    x = as_image(op, op.read(0, layout))
+    x = as_image(op, op.read(0))
     output = [*flat, *(int(d) for d in op.result()[2:])]
     crops = [(0, 0)] * len(flat) + _crops(op, op.shape()[2:], size, op.result()[2:])
 
@@ -193,7 +183,7 @@ def conv_transpose(op: Op) -> None:
     if op.has_input(2):
         op.required_weight(2, "bias")
         y = op.graph.op("ADD", [y, op.weight(2)], y.shape)
-    op.write(from_image(op, y, rank), layout)
+    return from_image(op, y, rank)
 
 
 def _crops(op: Op, spatial: Shape, size: list[int], output: Shape) -> list[tuple[int, int]]:
@@ -267,7 +257,7 @@ def gemm(op: Op) -> None:
     turned_a, turned_b = bool(op.integer("transA", 0)), bool(op.integer("transB", 0))
     result = op.result()
     if op.is_constant(1):
-        layout = op.assigned_layout(0) if not turned_a else plain(2)
+        layout = op.assigned_layout() if not turned_a else plain(2)
         x = op.read(0, layout)
         x = op.graph.transpose(x, (1, 0)) if turned_a else x
         out = op.planned_layout() if op.planned_layout().block and not turned_a else plain(2)
@@ -283,7 +273,7 @@ def gemm(op: Op) -> None:
     y = op.graph.op("BATCH_MATMUL", [op.read(0), op.read(1)], result, adjX=turned_a, adjY=turned_b)
     y = _times(op, y, alpha)
     if op.has_input(2):
-        y = op.graph.op("ADD", [y, _times(op, op.operand(2, plain(2)), beta)], result)
+        y = op.graph.op("ADD", [y, _times(op, op.operand(2), beta)], result)
     op.write(y)
 
 
@@ -316,7 +306,7 @@ def matmul(op: Op) -> None:
     """A matrix product as numpy's; constant matrices become weights."""
     a, b, result = op.shape(0), op.shape(1), op.result()
     if op.is_constant(1) and len(b) <= 2 and len(a) > 1:
-        layout = op.assigned_layout(0) if op.assigned_layout(0).block else plain(len(a))
+        layout = op.assigned_layout() if op.assigned_layout().block else plain(len(a))
         x = op.read(0, layout)
         out = op.planned_layout() if op.planned_layout().block and len(b) == 2 else plain(len(result))
         kernel = op.weight(1, lambda w: _reorder(w.reshape(w.shape[0], -1).T, layout, out))

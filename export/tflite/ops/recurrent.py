@@ -18,7 +18,6 @@ from onnxfold.graph.tensors import Array
 #: Steps that are written out at most: each takes a dozen operators.
 _MOST_STEPS = 256
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @converter("LSTM", "GRU", "RNN", layouts=LayoutRule())
@@ -110,7 +109,7 @@ class _Lane:
 
     def _project_inputs(self) -> list[Value]:
         """Return X W^T + b, step by step, each of shape (N, gates)."""
-        gates = _GATES[self.op.op_type] * self.width
+        gates = int(self.op.shape(1)[1])
         kernel = self._own_weight(1, lambda w: w)
         bias = self._own_weight(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
         steps, batch = int(self.x.shape[0]), self.x.shape[1]

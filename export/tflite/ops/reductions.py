@@ -23,7 +23,7 @@ def _standardise(c: Calculator, x: Value, axes: list[int], epsilon: float) -> tu
 def batch_normalization(op: Op) -> None:
     """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
     trains = bool(op.integer("training_mode", 0))
-    layout = op.own_layout if trains else op.planned_layout()
+    layout = op.layout.unflattened if trains else op.layout
     rank, epsilon = len(op.shape()), op.number("epsilon", 1e-5)
     c, x = op.graph, op.read(0, layout)
     names = ("scale", "bias", "mean", "variance")
@@ -46,16 +46,15 @@ def batch_normalization(op: Op) -> None:
     for index, old, new in ((1, mean, batch_mean), (2, variance, batch_variance)):
         if op.has_output(index):
             flat = c.mul(op.graph.reshape(new, width), 1 - momentum)
-            op.write(c.add(flat, op.graph.constant((old * momentum).astype(np.float32))), None, index)
+            op.write(c.add(flat, op.graph.constant((old * momentum).astype(np.float32))), index=index)
 
 
 @converter("InstanceNormalization", layouts=layouts.ChannelsLast())
-def instance_normalization(op: Op) -> None:
+def instance_normalization(op: Op) -> Value:
     """Mean and variance over the spatial axes."""
-    layout, c = layouts.channels_last(len(op.shape())), op.graph
-    x = op.read(0, layout)
+    c, x = op.graph, op.read(0)
     y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.number("epsilon", 1e-5))
-    op.write(c.add(c.mul(y, op.read(1)), op.read(2)), layout)
+    return c.add(c.mul(y, op.read(1)), op.read(2))
 
 
 @converter("LayerNormalization", layouts=layouts.LayoutRule())
@@ -64,27 +63,26 @@ def layer_normalization(op: Op) -> None:
     rank, c = len(op.shape()), op.graph
     first = op.integer("axis", -1) % rank
     y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.number("epsilon", 1e-5))
-    y = c.mul(y, op.operand(1, layouts.plain(rank)))
-    op.write(c.add(y, op.operand(2, layouts.plain(rank))) if op.has_input(2) else y)
+    y = c.mul(y, op.operand(1))
+    op.write(c.add(y, op.operand(2)) if op.has_input(2) else y)
     for index, value in ((1, mean), (2, inverse)):
         if op.has_output(index):
-            op.write(value, None, index)
+            op.write(value, index=index)
 
 
 @converter("RMSNormalization", layouts=layouts.LayoutRule())
-def rms_normalization(op: Op) -> None:
+def rms_normalization(op: Op) -> Value:
     """Division by the root mean square over the axes from the given one on."""
     rank, c, x = len(op.shape()), op.graph, op.read(0)
     axes = list(range(op.integer("axis", -1) % rank, rank))
     square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.number("epsilon", 1e-5))
-    op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, layouts.plain(rank))))
+    return c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1))
 
 
 @converter("GroupNormalization", layouts=layouts.ChannelsLast())
-def group_normalization(op: Op) -> None:
+def group_normalization(op: Op) -> Value:
     """Mean and variance over the spatial axes and the channels of a group."""
-    layout, c = layouts.channels_last(len(op.shape())), op.graph
-    x = op.read(0, layout)
+    c, x = op.graph, op.read(0)
     batch, channels, groups = x.shape[0], int(x.shape[-1]), op.integer("num_groups", 1)
     spatial = int(np.prod([int(d) for d in x.shape[1:-1]]))
     grouped = op.graph.reshape(x, (batch, spatial, groups, channels // groups))
@@ -93,20 +91,18 @@ def group_normalization(op: Op) -> None:
 
     scale, bias = (op.required_weight(i, n) for i, n in ((1, "scale"), (2, "bias")))
     y = c.mul(y, op.graph.constant(np.repeat(scale, channels // len(scale))))
-    op.write(c.add(y, op.graph.constant(np.repeat(bias, channels // len(bias)))), layout)
+    return c.add(y, op.graph.constant(np.repeat(bias, channels // len(bias))))
 
 
 @converter("LpNormalization", layouts=layouts.Follow())
-def lp_normalization(op: Op) -> None:
+def lp_normalization(op: Op) -> Value:
     """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
-    layout = op.own_layout
-    c, x = op.graph, op.read(0, layout)
-    axes = [layout.axis(op.integer("axis", -1))]
+    c, x, axes = op.graph, op.read(0), [op.layout.axis(op.integer("axis", -1))]
     if op.integer("p", 2) == 1:
         norm = c.reduce("SUM", c.unary("ABS", x), axes)
     else:
         norm = c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes))
-    op.write(c.div(x, c.select(c.greater(norm, 0.0), norm, 1.0)), layout)
+    return c.div(x, c.select(c.greater(norm, 0.0), norm, 1.0))
 
 
 def _apply(op: Op, x: Value) -> Value:
@@ -116,26 +112,22 @@ def _apply(op: Op, x: Value) -> Value:
 
 
 @converter("Softmax", "LogSoftmax", since=13, layouts=layouts.LastAxis())
-def softmax(op: Op) -> None:
+def softmax(op: Op) -> Value:
     """SOFTMAX, LOG_SOFTMAX along the last axis of a layout; between TRANSPOSEs where no layout has the axis there."""
-    rank = len(op.shape())
-    axis = op.integer("axis", -1) % max(rank, 1)
-    layout = layouts.layout_with_last(op.planned_layout(), axis)
-    place = layout.axis(axis)
+    rank, place = len(op.shape()), op.layout.axis(op.integer("axis", -1))
     perm = [*(i for i in range(rank) if i != place), place]
-    y = _apply(op, op.graph.transpose(op.read(0, layout), perm))
-    op.write(op.graph.transpose(y, [perm.index(i) for i in range(rank)]), layout)
+    y = _apply(op, op.graph.transpose(op.read(0), perm))
+    return op.graph.transpose(y, [perm.index(i) for i in range(rank)])
 
 
 @converter("Softmax", "LogSoftmax", since=1, layouts=layouts.LayoutRule())
-def softmax_of_matrix(op: Op) -> None:
+def softmax_of_matrix(op: Op) -> Value:
     """Before operator set 13: over all axes from the given one on, taken as one."""
     shape = op.shape()
     axis = op.integer("axis", 1) % len(shape)
     op.require_fixed(shape[axis:], "normalises over")
-    x = op.read(0, layouts.plain(len(shape)))
     merged = (*shape[:axis], math.prod(int(d) for d in shape[axis:]))
-    op.write(op.graph.reshape(_apply(op, op.graph.reshape(x, merged)), shape))
+    return op.graph.reshape(_apply(op, op.graph.reshape(op.read(0), merged)), shape)
 
 
 def _declared_axes(op: layouts.NodeShapes) -> tuple[int, ...]:

@@ -15,10 +15,9 @@ _MAX_SLICE_RANK = 5
 
 
 @converter("Slice", layouts=layouts.Follow())
-def slice_(op: Op) -> None:
+def slice_(op: Op) -> Value:
     """STRIDED_SLICE; of tensors of more than five axes a GATHER per axis. Constant starts, ends and steps."""
-    layout = op.own_layout
-    x, shape = op.read(0, layout), op.shape()
+    x, shape = op.read(0), op.shape()
     starts, ends = op.numbers(1, "starts", "starts"), op.numbers(2, "ends", "ends")
     assert starts is not None
     assert ends is not None
@@ -35,8 +34,8 @@ def slice_(op: Op) -> None:
         if not picked:
             op.refuse("the result is empty, and TFLite has no empty tensors")
         if picked != range(int(size)):
-            ranges[layout.axis(axis)] = picked
-    op.write(take_ranges(op, x, ranges), layout)
+            ranges[op.layout.axis(axis)] = picked
+    return take_ranges(op, x, ranges)
 
 
 def take_ranges(op: Op, x: Value, ranges: dict[int, range]) -> Value:
@@ -108,7 +107,7 @@ def gather(op: Op) -> None:
 
 
 @converter("GatherElements", layouts=layouts.LayoutRule())
-def gather_elements(op: Op) -> None:
+def gather_elements(op: Op) -> Value:
     """GATHER of computed places in the flattened tensor."""
     c, x, result = op.graph, op.read(0), op.result()
     if any(isinstance(size, layouts.Dynamic) for size in (*x.shape, *result)):
@@ -118,11 +117,11 @@ def gather_elements(op: Op) -> None:
     grid[axis] = 0  # the index says it
     index = c.binary("FLOOR_MOD", c.cast(op.read(1), "INT32"), int(x.shape[axis]))
     places = c.add(c.mul(index, strides[axis]), c.constant(np.tensordot(strides, grid, axes=1).astype(np.int32)))
-    op.write(c.op("GATHER", [c.reshape(x, (prod(x.shape),)), places], result, axis=0))
+    return c.op("GATHER", [c.reshape(x, (prod(x.shape),)), places], result, axis=0)
 
 
 @converter("GatherND", layouts=layouts.LayoutRule())
-def gather_nd(op: Op) -> None:
+def gather_nd(op: Op) -> Value:
     """GATHER_ND; batch dimensions are constant positions in front of the others."""
     c, x, index, batch = op.graph, op.read(0), op.graph.cast(op.read(1), "INT32"), op.integer("batch_dims", 0)
     sizes = x.shape[: batch + index.shape[-1]]
@@ -132,29 +131,26 @@ def gather_nd(op: Op) -> None:
         shape = (*index.shape[:-1], len(sizes))
         index = c.op("CONCATENATION", [c.constant(places), index], shape, axis=len(shape) - 1)
     index = c.binary("FLOOR_MOD", index, c.constant(np.array(sizes, np.int32)))
-    op.write(c.op("GATHER_ND", [x, index], op.result()))
+    return c.op("GATHER_ND", [x, index], op.result())
 
 
 @converter("Expand", layouts=layouts.Follow())
-def expand(op: Op) -> None:
+def expand(op: Op) -> Value:
     """BROADCAST_TO; a TILE where the batch is free."""
-    layout = op.own_layout
+    shape = op.layout.shape(op.result())
     op.required_weight(1, "shape")
-    x = op.operand(0, layout)
-    shape = layout.shape(op.result())
+    x = op.operand(0)
     x = op.graph.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
     if not any(isinstance(d, layouts.Dynamic) for d in shape):
-        op.write(op.graph.op("BROADCAST_TO", [x, op.graph.indices(shape)], shape, version=2), layout)
-        return
-    op.write(_tile(op, x, [int(r) // int(d) for r, d in zip(shape, x.shape, strict=True)], shape), layout)
+        return op.graph.op("BROADCAST_TO", [x, op.graph.indices(shape)], shape, version=2)
+    return _tile(op, x, [int(r) // int(d) for r, d in zip(shape, x.shape, strict=True)], shape)
 
 
 @converter("Tile", layouts=layouts.Follow())
-def tile(op: Op) -> None:
+def tile(op: Op) -> Value:
     """TILE."""
-    layout = op.own_layout
-    repeats = op.required_weight(1, "repeats")
-    op.write(_tile(op, op.read(0, layout), [int(repeats[p]) for p in layout.perm], layout.shape(op.result())), layout)
+    layout, repeats = op.layout, op.required_weight(1, "repeats")
+    return _tile(op, op.read(0), [int(repeats[p]) for p in layout.perm], layout.shape(op.result()))
 
 
 def _tile(op: Op, x: Value, repeats: list[int], shape: tuple[int, ...]) -> Value:
@@ -164,12 +160,12 @@ def _tile(op: Op, x: Value, repeats: list[int], shape: tuple[int, ...]) -> Value
 
 
 @converter("CumSum", layouts=layouts.LayoutRule())
-def cum_sum(op: Op) -> None:
+def cum_sum(op: Op) -> Value:
     """CUMSUM along a constant axis."""
     x, axis = op.read(0), int(op.required_weight(1, "axis").reshape(-1)[0]) % len(op.shape())
     exclusive, reverse = bool(op.integer("exclusive", 0)), bool(op.integer("reverse", 0))
     inputs = [x, op.graph.constant(np.array(axis, np.int32))]
-    op.write(op.graph.op("CUMSUM", inputs, x.shape, exclusive=exclusive, reverse=reverse))
+    return op.graph.op("CUMSUM", inputs, x.shape, exclusive=exclusive, reverse=reverse)
 
 
 @converter("TopK", layouts=layouts.LayoutRule())
@@ -197,7 +193,7 @@ def top_k(op: Op) -> None:
 
 
 @converter("OneHot", layouts=layouts.LayoutRule())
-def one_hot(op: Op) -> None:
+def one_hot(op: Op) -> Value:
     """ONE_HOT; negative indices are counted from the end."""
     depth = int(op.required_weight(1, "depth").reshape(-1)[0])
     off, on = op.required_weight(2, "pair of values")
@@ -208,7 +204,7 @@ def one_hot(op: Op) -> None:
     axis = op.integer("axis", -1) % len(op.result())
     inputs = [index, *(op.graph.constant(np.array(v)) for v in (np.int32(depth), on, off))]
     last = axis == len(op.result()) - 1
-    op.write(op.graph.op("ONE_HOT", inputs, op.result(), op.result_type(), axis=-1 if last else axis))
+    return op.graph.op("ONE_HOT", inputs, op.result(), op.result_type(), axis=-1 if last else axis)
 
 
 @converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=layouts.Reshaping())
@@ -228,60 +224,50 @@ def transpose(op: Op) -> None:
 
 
 @converter("Concat", layouts=layouts.Follow())
-def concat(op: Op) -> None:
+def concat(op: Op) -> Value:
     """CONCATENATION."""
-    layout = op.own_layout
-    parts = [op.read(i, layout) for i in range(len(op.node.input))]
-    parts = [p for p in parts if 0 not in p.shape]
-    if len(parts) == 1:
-        op.write(parts[0], layout)
-        return
-    axis = layout.axis(op.integer("axis", 1))
-    op.write(op.graph.op("CONCATENATION", parts, layout.shape(op.result()), axis=axis), layout)
+    parts = [p for p in map(op.read, range(len(op.node.input))) if 0 not in p.shape]
+    return op.graph.concatenate(parts, op.layout.axis(op.integer("axis", 1)))
 
 
 @converter("Split", layouts=layouts.Follow())
 def split(op: Op) -> None:
     """SPLIT into equal parts, else SPLIT_V."""
-    layout = op.own_layout
-    x = op.read(0, layout)
-    axis = layout.axis(op.integer("axis", 0))
-    count = len(op.node.output)
-    shapes = [layout.shape(op.result(i)) for i in range(count)]
+    x, axis, count = op.read(0), op.layout.axis(op.integer("axis", 0)), len(op.node.output)
+    shapes = [op.layout.shape(op.result(i)) for i in range(count)]
     sizes = [int(s[axis]) for s in shapes]
     if 0 in sizes:
         op.refuse("a part is empty, and TFLite has no empty tensors")
-    axis_tensor = op.graph.constant(np.array(axis, np.int32))
-    equal = len(set(sizes)) == 1
-    inputs = [axis_tensor, x] if equal else [x, op.graph.indices(sizes), axis_tensor]
-    kinds, code = [x.element_type] * count, "SPLIT" if equal else "SPLIT_V"
-    parts = [x] if count == 1 else op.graph.op_several(code, inputs, shapes, kinds, numSplits=count)
+    if len(set(sizes)) == 1:
+        parts = op.graph.split(x, axis, count)
+    else:
+        inputs = [x, op.graph.indices(sizes), op.graph.constant(np.array(axis, np.int32))]
+        parts = op.graph.op_several("SPLIT_V", inputs, shapes, [x.element_type] * count, numSplits=count)
     for i, part in enumerate(parts):
-        op.write(part, layout, i)
+        op.write(part, index=i)
 
 
 @converter("DepthToSpace", layouts=layouts.ChannelsLast())
-def depth_to_space(op: Op) -> None:
+def depth_to_space(op: Op) -> Value:
     """DEPTH_TO_SPACE, whose order of channels is DCR; CRD's is permuted first."""
-    layout, size = layouts.channels_last(4), op.integer("blocksize", 1)
-    x = op.read(0, layout)
+    x, size = op.read(0), op.integer("blocksize", 1)
     if op.text("mode", "DCR") == "CRD":
         channels = int(x.shape[-1])
         order = np.arange(channels).reshape(channels // size**2, size, size).transpose(1, 2, 0).reshape(-1)
         x = take(op, x, order.tolist(), 3)
-    op.write(op.graph.op("DEPTH_TO_SPACE", [x], layout.shape(op.result()), blockSize=size), layout)
+    return op.graph.op("DEPTH_TO_SPACE", [x], op.layout.shape(op.result()), blockSize=size)
 
 
 @converter("SpaceToDepth", layouts=layouts.ChannelsLast())
-def space_to_depth(op: Op) -> None:
+def space_to_depth(op: Op) -> Value:
     """SPACE_TO_DEPTH, whose order of channels is DCR; CRD's is permuted afterwards."""
-    layout, size = layouts.channels_last(4), op.integer("blocksize", 1)
-    y = op.graph.op("SPACE_TO_DEPTH", [op.read(0, layout)], layout.shape(op.result()), blockSize=size)
+    size = op.integer("blocksize", 1)
+    y = op.graph.op("SPACE_TO_DEPTH", [op.read(0)], op.layout.shape(op.result()), blockSize=size)
     if op.text("mode", "DCR") == "CRD":
         channels = int(op.shape()[1])
         order = np.arange(channels * size**2).reshape(size, size, channels).transpose(2, 0, 1).reshape(-1)
         y = take(op, y, order.tolist(), 3)
-    op.write(y, layout)
+    return y
 
 
 #: Ways to fill, by their names in numpy, too, whose positions are gathered.
@@ -290,11 +276,10 @@ _MAX_MIRROR_RANK = 4
 
 
 @converter("Pad", layouts=layouts.Follow())
-def pad(op: Op) -> None:
+def pad(op: Op) -> Value:
     """PAD, PADV2, MIRROR_PAD; edge and wrap as a GATHER per axis. Constant amounts; negative ones crop."""
-    layout = op.own_layout
-    amounts = _amounts(op)[list(layout.perm)]
-    x = op.read(0, layout)
+    x = op.read(0)
+    amounts = _amounts(op)[list(op.layout.perm)]
     op.require_fixed((d for d, row in zip(x.shape, amounts, strict=True) if row.any()), "pads")
     crops = {
         i: range(max(-int(a), 0), int(d) - max(-int(b), 0))
@@ -305,24 +290,19 @@ def pad(op: Op) -> None:
     amounts = np.maximum(amounts, 0)
     mode = op.text("mode", "constant")
     if not amounts.any():
-        op.write(x, layout)
-        return
+        return x
     if mode == "constant":
-        op.write(layers.pad(op, x, amounts.tolist(), _fill(op)), layout)
-    elif (
-        mode == "reflect"
-        and len(x.shape) <= _MAX_MIRROR_RANK
-        and np.all(amounts.max(axis=1) < [int(d) for d in x.shape])
-    ):
-        op.write(layers.mirror(op, x, amounts.tolist(), "REFLECT"), layout)
-    elif mode in _GATHERED:
-        for axis, row in enumerate(amounts):
-            if row.any():
-                positions = np.pad(np.arange(int(x.shape[axis])), tuple(row), mode=mode)  # type: ignore[call-overload]
-                x = take(op, x, positions.tolist(), axis)
-        op.write(x, layout)
-    else:
+        return layers.pad(op, x, amounts.tolist(), _fill(op))
+    is_within = np.all(amounts.max(axis=1) < [int(d) for d in x.shape])
+    if mode == "reflect" and len(x.shape) <= _MAX_MIRROR_RANK and is_within:
+        return layers.mirror(op, x, amounts.tolist(), "REFLECT")
+    if mode not in _GATHERED:
         op.refuse(f"the mode '{mode}' is unknown")
+    for axis, row in enumerate(amounts):
+        if row.any():
+            positions = np.pad(np.arange(int(x.shape[axis])), tuple(row), mode=mode)  # type: ignore[call-overload]
+            x = take(op, x, positions.tolist(), axis)
+    return x
 
 
 def _amounts(op: Op) -> Array:

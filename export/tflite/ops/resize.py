@@ -29,18 +29,16 @@ class _Axis:
 
 
 @converter("Resize", since=10, layouts=ChannelsLast())
-def resize(op: Op) -> None:
+def resize(op: Op) -> Value:
     """Constant scales or sizes; every mode, coordinate transformation and rounding of ONNX."""
-    axes = _axes(op)
-    layout = channels_last(len(axes))
+    axes, layout = _axes(op), op.layout
     mode = op.text("mode", "nearest")
     default = "half_pixel" if op.version >= 11 and op.op_type == "Resize" else "asymmetric"
     how = op.text("coordinate_transformation_mode", default)
-    x = op.read(0, layout)
+    x = op.read(0)
     changed = [a for a, axis in enumerate(axes) if axis.length != axis.output or (axis.start, axis.end) != (0.0, 1.0)]
     if not changed:
-        op.write(x, layout)
-        return
+        return x
     op.require_fixed((op.shape()[a] for a in changed), "resizes")
     y = _image_operator(op, x, axes, mode, how, changed)
     if y is None:
@@ -52,13 +50,13 @@ def resize(op: Op) -> None:
                 y = _apply(op, y, _interpolation(op, axes[a], mode, how), layout.axis(a))
     if how == "tf_crop_and_resize" and mode != "nearest":
         y = _extrapolate(op, y, axes)
-    op.write(y, layout)
+    return y
 
 
 @converter("Upsample", layouts=ChannelsLast())
-def upsample(op: Op) -> None:
+def upsample(op: Op) -> Value | None:
     """Resize of older operator sets: asymmetric coordinates."""
-    resize(op)
+    return resize(op)
 
 
 def _axes(op: Op) -> list[_Axis]:
