@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from google.protobuf.message import Message
+from onnx import ModelProto, TensorProto
 
 from onnxfold.files import Read
 from onnxfold.graph.tensors import LazyTensor, locations
@@ -45,9 +45,7 @@ def external_files(path: Path) -> list[Path]:
     except Exception:  # whoever loads it says what is wrong
         return []
     folder = path.resolve().parent
-    graphs = [model.graph, *(g for t in model.training_info for g in (t.initialization, t.algorithm))]
-    tensors = chain(*map(_tensors, graphs), _tensors_of_nodes(n for f in model.functions for n in f.node))
-    return [folder / location for location in dict.fromkeys(locations(tensors))]
+    return [folder / location for location in dict.fromkeys(locations(_tensors(model)))]
 
 
 def lazy_files(view: GraphView) -> list[Path]:
@@ -56,18 +54,11 @@ def lazy_files(view: GraphView) -> list[Path]:
     return list(dict.fromkeys(Path(w.base_dir or "", location) for w in lazy for location in locations([w.proto])))
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _tensors_of_nodes(graph.node)
-
-
-def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _tensors(graph)
+def _tensors(message: Message) -> Iterator[TensorProto]:
+    """Yield the tensors inside a message, at any depth: of graphs, nodes, functions and training."""
+    if isinstance(message, TensorProto):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in (value,) if isinstance(value, Message) else value:
+                yield from _tensors(inner)
