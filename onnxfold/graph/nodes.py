@@ -1,11 +1,12 @@
 """Nodes of a graph as protobuf messages: their keys, attributes, bodies, and the outer names that bodies read."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -61,8 +62,7 @@ def rewritten(
     op_type: str = "",
 ) -> NodeProto:
     """Return a node that differs from another one in some respects; another operator is one of ONNX."""
-    made = NodeProto()
-    made.CopyFrom(node)
+    made = deepcopy(node)
     if op_type:
         made.op_type, made.domain = op_type, ""
     if inputs is not None:
@@ -72,14 +72,8 @@ def rewritten(
     if without:
         refill(made.attribute, (attr for attr in made.attribute if attr.name not in without))
     for name, value in attributes.items():
-        fresh = onnx.helper.make_attribute(name, value)
-        old = next((attr for attr in made.attribute if attr.name == name), None)
-        if old is None:
-            made.attribute.append(fresh)
-        else:
-            if old.HasField("doc_string"):
-                fresh.doc_string = old.doc_string
-            old.CopyFrom(fresh)
+        attr = next((attr for attr in made.attribute if attr.name == name), None) or made.attribute.add()
+        attr.CopyFrom(onnx.helper.make_attribute(name, value, attr.doc_string))
     return made
 
 
@@ -105,14 +99,18 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             yield from all_nodes(body.node)
 
 
+def model_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a model and of its functions, each followed by those of its bodies."""
+    return all_nodes((*model.graph.node, *(node for function in model.functions for node in function.node)))
+
+
 def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """Return a node that reads and writes other names, bodies included."""
-    made = NodeProto()
-    made.CopyFrom(node)
+    made = deepcopy(node)
     made.input[:] = [names.get(name, name) for name in node.input]
     made.output[:] = [names.get(name, name) for name in node.output]
     for body in subgraphs(made):
-        own = {v.name for v in (*body.input, *body.initializer)} | {o for inner in body.node for o in inner.output}
+        own = _own_tensors(body)
         outer = {old: new for old, new in names.items() if old not in own}
         refill(body.node, (rename_tensors(inner, outer) for inner in body.node))
         for output in body.output:
@@ -132,17 +130,14 @@ def read_names(node: NodeProto) -> list[str]:
 
 def outer_tensors(graph: GraphProto) -> list[str]:
     """Return the outer tensors that a body reads, in order, each once."""
-    names: dict[str, None] = {}
-    local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-    for inner in graph.node:
-        for name in read_names(inner):
-            if name not in local:
-                names[name] = None
-        local.update(inner.output)
-    for out in graph.output:
-        if out.name not in local:
-            names[out.name] = None
-    return list(names)
+    read = (*(name for inner in graph.node for name in read_names(inner)), *(out.name for out in graph.output))
+    own = _own_tensors(graph)
+    return [name for name in dict.fromkeys(read) if name not in own]
+
+
+def _own_tensors(graph: GraphProto) -> set[str]:
+    """Return the tensors of a body itself, those of bodies inside aside."""
+    return {v.name for v in (*graph.input, *graph.initializer)} | {o for node in graph.node for o in node.output}
 
 
 #: Products of activations with matrices of integers.

@@ -3,13 +3,14 @@
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import count
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names, refill
+from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
 
@@ -72,8 +73,8 @@ class GraphView:
 
     def opset(self, domain: str = "") -> int:
         """Return the imported version of a domain, 0 if it is not imported."""
-        aliases = DEFAULT_DOMAINS if domain in DEFAULT_DOMAINS else (domain,)
-        return max((o.version for o in self.model.opset_import if o.domain in aliases), default=0)
+        domain = canonical_domain(domain)
+        return max((o.version for o in self.model.opset_import if canonical_domain(o.domain) == domain), default=0)
 
     def producer(self, tensor: str) -> NodeProto | None:
         """Return the node that writes `tensor`, None for inputs and weights."""
@@ -350,9 +351,7 @@ class GraphView:
 
     def copy(self) -> "GraphView":
         """Return an independent view; weights are shared until edited."""
-        model = ModelProto()
-        model.CopyFrom(self.model)
-        view = GraphView(model, self._weights, self.namespace)
+        view = GraphView(deepcopy(self.model), self._weights, self.namespace)
         view._input_shapes = dict(self._input_shapes)
         view._learned = dict(self._learned)
         view._lent = dict(self._lent)

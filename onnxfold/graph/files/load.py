@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from onnxfold.config import checks
 from onnxfold.errors import (
@@ -23,7 +23,7 @@ from onnxfold.errors import (
     UnsupportedModelError,
 )
 from onnxfold.graph.files import well_formed
-from onnxfold.graph.nodes import all_nodes
+from onnxfold.graph.nodes import model_nodes
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -170,16 +170,16 @@ def _to_view(proto: ModelProto, base_dir: Path | None, label: str) -> GraphView:
     except well_formed.WiringError as error:
         raise ModelLoadError(f"{label} is broken: {error}") from None
     well_formed.require_inlinable(skeleton)  # shape inference follows every call, too
-    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, label)
+    _read_inner_payloads(skeleton, base_dir, label)
     view = GraphView(skeleton, weights)
     if unsorted:
         view.notes.append(f"the nodes were sorted: {unsorted} of them stood before a node that they read")
     return view
 
 
-def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, label: str) -> None:
+def _read_inner_payloads(model: ModelProto, base_dir: Path | None, label: str) -> None:
     """Read the external data of tensors outside of the main graph's initializers: the model may move."""
-    for node in all_nodes(nodes):
+    for node in model_nodes(model):
         for attr in node.attribute:
             inner = (tensor for graph in (attr.g, *attr.graphs) for tensor in graph.initializer)
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors, *inner):

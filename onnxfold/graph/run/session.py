@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,7 @@ def float32_twin(model: ModelProto) -> ModelProto:
     Only the types change: weights, declared inputs, outputs and intermediate values, targets of Cast, and constants in
     attributes. The twin computes what the model would, in another precision.
     """
-    twin = ModelProto()
-    twin.CopyFrom(model)
+    twin = deepcopy(model)
     nodes = list(all_nodes(twin.graph.node))
     for graph in (twin.graph, *(body for node in nodes for body in subgraphs(node))):
         for info in (*graph.input, *graph.output, *graph.value_info):
@@ -66,31 +66,22 @@ def _convert_tensor(tensor: TensorProto) -> None:
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
-def fit_empty(name: str, values: Array, shapes: Mapping[str, Shape | None]) -> Array:
-    """Return the values of an input; empty ones with the dimensions that are fixed there.
-
-    Of two networks, one may have fewer heads in its caches than the other. Both are run on the same inputs.
-    """
-    wanted = shapes.get(name)
-    if values.size or wanted is None or len(wanted) != values.ndim:
-        return values
-    shape = tuple(have if want is None else want for have, want in zip(values.shape, wanted, strict=True))
-    return values if 0 not in shape else np.zeros(shape, values.dtype)
-
-
 def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) -> dict[str, Array]:
-    """Return inputs as a network takes them: empty ones in its own shapes, as many as it has.
+    """Return inputs as a network takes them: empty ones with the dimensions that are fixed there, as many as it has.
 
-    Of two networks, one may also have fewer caches than the other. One empty input is as good as another.
+    Of two networks that are run on the same inputs, one may have fewer caches, and fewer heads in them, than the other.
+    One empty input is as good as another.
     """
-    fitted = {
-        name: fit_empty(name, values, shapes) for name, values in feeds.items() if name in shapes or np.size(values)
-    }
-    for name in [name for name in shapes if name not in fitted]:
-        rank = len(shapes[name] or ())
-        like = next((values for values in feeds.values() if values.ndim == rank and not values.size), None)
-        if like is not None:
-            fitted[name] = fit_empty(name, like, shapes)
+    fitted = {name: values for name, values in feeds.items() if name in shapes or np.size(values)}
+    empty = [values for values in feeds.values() if not np.size(values)]
+    for name, wanted in shapes.items():
+        like = next((values for values in empty if values.ndim == len(wanted or ())), None)
+        values = fitted.get(name, like)
+        if values is not None:
+            fitted[name] = values
+            if not values.size and values.ndim == len(wanted or ()):
+                shape = [have if want is None else want for have, want in zip(values.shape, wanted or (), strict=True)]
+                fitted[name] = np.zeros(shape, values.dtype) if 0 in shape else values
     return fitted
 
 
