@@ -220,7 +220,7 @@ def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
 
 
 def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
-    return {unit for axis in axes if axis in elements.offset for unit in elements.units_on(axis).tolist()}
+    return {unit for axis in axes for unit in elements.units_on(axis).tolist()}
 
 
 def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Declaration]:
@@ -270,15 +270,13 @@ def _holds(group: FoldGroup, norm: Norm) -> bool:
 
 def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -> list[FoldGroup]:
     """Return the groups, each with the norms over its channels."""
-    with_scales = []
-    for group in groups:
-        norms = [norm for norm in streams.readers if _holds(group, norm)]
-        if norms:
-            scaled = tuple(
-                ScaledNorm(n.scale.tensor, n.shift.tensor if n.shift else "", streams.readers[n], n.centred)
-                for n in norms
-            )
-            with_scales.append(with_spare(view, replace(group, norms=scaled), (Role.PRODUCER, Role.CONSUMER)))
-        else:
-            with_scales.append(group)
-    return with_scales
+    return [_with_norms(view, group, streams) for group in groups]
+
+
+def _with_norms(view: GraphView, group: FoldGroup, streams: Streams) -> FoldGroup:
+    norms = tuple(
+        ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", readers, norm.centred)
+        for norm, readers in streams.readers.items()
+        if _holds(group, norm)
+    )
+    return with_spare(view, replace(group, norms=norms), (Role.PRODUCER, Role.CONSUMER)) if norms else group

@@ -20,31 +20,28 @@ class Elements:
     """Numbers every position of every axis and unites linked ones."""
 
     def __init__(self, view: GraphView, declarations: Sequence[Declaration]) -> None:
-        self.axes: list[Axis] = []
-        self.offset: dict[Axis, int] = {}
-        self.widths: list[int] = []
+        self.spans: dict[Axis, slice] = {}  # of the elements of each axis whose width is known
         total = 0
         for axis in dict.fromkeys(a for d in declarations for a in _axes_of(d)):
             size = (view.shape(axis.tensor) or ())[axis.axis]
             if size and size <= MAX_WIDTH:
-                self.offset[axis] = total
-                self.axes.append(axis)
-                self.widths.append(size * axis.blocks)
+                self.spans[axis] = slice(total, total + size * axis.blocks)
                 total += size * axis.blocks
         memory.require(total * _BYTES_PER_POSITION, f"an analysis of axes with {total:,} positions")
-        links = [d for d in declarations if isinstance(d, Link) and d.a in self.offset and d.b in self.offset]
+        links = [d for d in declarations if isinstance(d, Link) and d.a in self.spans and d.b in self.spans]
         none = np.zeros(0, np.int64)
-        self.edge_a = np.concatenate([none, *(d.a_positions + self.offset[d.a] for d in links)])
-        self.edge_b = np.concatenate([none, *(d.b_positions + self.offset[d.b] for d in links)])
+        self.edge_a = np.concatenate([none, *(d.a_positions + self.spans[d.a].start for d in links)])
+        self.edge_b = np.concatenate([none, *(d.b_positions + self.spans[d.b].start for d in links)])
         self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])
         edges = coo_array((np.ones(len(self.edge_a), np.int8), (self.edge_a, self.edge_b)), shape=(total, total))
         self.unit_count, self.unit = connected_components(edges, directed=False)
-        self.axis_of = np.repeat(np.arange(len(self.axes)), self.widths)
+        self.axes = list(self.spans)
+        self.axis_of = np.repeat(np.arange(len(self.axes)), [span.stop - span.start for span in self.spans.values()])
 
-    def units_on(self, axis: Axis) -> npt.NDArray[np.int64]:
-        """Return the unit at each position of an axis."""
-        start = self.offset[axis]
-        return self.unit[start : start + self.widths[self.axis_of[start]]]  # type: ignore[no-any-return]
+    def units_on(self, axis: Axis, positions: Positions | slice = slice(None)) -> npt.NDArray[np.int64]:
+        """Return the unit at positions of an axis, at each by default; none where its width is unknown."""
+        span = self.spans.get(axis)
+        return self.unit[:0] if span is None else self.unit[span][positions]  # type: ignore[no-any-return]
 
 
 def _axes_of(declaration: Declaration) -> list[Axis]:
@@ -99,5 +96,5 @@ class Occurrences:
         by_axis = {}
         for start, end in pairwise([*starts, len(axes)]):
             axis = self.elements.axes[axes[start]]
-            by_axis[axis] = table[:, start:end] - self.elements.offset[axis]
+            by_axis[axis] = table[:, start:end] - self.elements.spans[axis].start
         return by_axis
