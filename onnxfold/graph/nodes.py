@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import onnx
+from google.protobuf.message import Message
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -80,6 +81,15 @@ def rewritten(
 def with_input(node: NodeProto, index: int, tensor: str) -> NodeProto:
     """Return a node that reads another tensor at one place."""
     return rewritten(node, inputs=[*node.input[:index], tensor, *node.input[index + 1 :]])
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """Yield a message and all that are inside it, at any depth."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in (value,) if isinstance(value, Message) else value:
+                yield from messages(inner)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

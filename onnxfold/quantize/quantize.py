@@ -14,12 +14,13 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.layers import linear_weights
@@ -95,18 +96,16 @@ def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> 
         text = " ".join(str(error).split())[:300] or type(error).__name__
         raise UnsupportedModelError(f"dtype='int8': onnxruntime's quantiser refuses the model: {text}") from None
     quantized.producer_name, quantized.producer_version = producer
-    kept = [prop for prop in quantized.metadata_props if (prop.key, prop.value) != _TYPED]
-    del quantized.metadata_props[:]
-    quantized.metadata_props.extend(kept)
+    props = quantized.metadata_props
+    nodes.refill(props, (prop for prop in props if (prop.key, prop.value) != _TYPED))
     return quantized
 
 
 def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
     """Return a model that declares the types of tensors: those with a range are float32. More need not be known."""
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ranges]
-    parts = {field.name: value for field, value in model.graph.ListFields() if field.name != "value_info"}
-    rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}
-    return ModelProto(graph=GraphProto(**parts, value_info=infos), **rest)
+    typed = deepcopy(model)
+    nodes.refill(typed.graph.value_info, (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ranges))
+    return typed
 
 
 def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
@@ -165,9 +164,7 @@ def to_integer_products(model: ModelProto, types: Mapping[str, Any] = NOTHING) -
         quantizer_of_model.model.replace_gemm_with_matmul()
         return quantizer_of_model
 
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    view = load(run_quantiser(copy, quantizer))
+    view = load(run_quantiser(deepcopy(model), quantizer))
     # What still reads the floats of a matrix of integers dequantises these: a matrix is stored once.
     behind: list[NodeProto] = []
     double = [name for name in view.weights if view.is_weight(f"{name}_quantized")]
@@ -270,10 +267,8 @@ def _name_nodes(view: GraphView) -> None:
     for node in view.nodes:
         if node.name and names[node.name] == 1:
             continue
-        named = NodeProto()
-        named.CopyFrom(node)
+        replaced[nodes.node_key(node)] = named = deepcopy(node)
         named.name = next(name for name in fresh if name not in names)
-        replaced[nodes.node_key(node)] = named
     view.substitute(replaced)
 
 

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto
 
 from onnxfold.files import Read
+from onnxfold.graph.nodes import messages
 from onnxfold.graph.tensors import LazyTensor, locations
 from onnxfold.graph.view import GraphView
 
@@ -45,20 +45,11 @@ def external_files(path: Path) -> list[Path]:
     except Exception:  # whoever loads it says what is wrong
         return []
     folder = path.resolve().parent
-    return [folder / location for location in dict.fromkeys(locations(_tensors(model)))]
+    tensors = (message for message in messages(model) if isinstance(message, TensorProto))
+    return [folder / location for location in dict.fromkeys(locations(tensors))]
 
 
 def lazy_files(view: GraphView) -> list[Path]:
     """Return the files that a view still reads weights from."""
     lazy = [w for w in view.weights.values() if isinstance(w, LazyTensor) and w.base_dir is not None]
     return list(dict.fromkeys(Path(w.base_dir or "", location) for w in lazy for location in locations([w.proto])))
-
-
-def _tensors(message: Message) -> Iterator[TensorProto]:
-    """Yield the tensors inside a message, at any depth: of graphs, nodes, functions and training."""
-    if isinstance(message, TensorProto):
-        yield message
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for inner in (value,) if isinstance(value, Message) else value:
-                yield from _tensors(inner)

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import save, to_model
-from onnxfold.graph.nodes import all_nodes, is_quantized, subgraphs
+from onnxfold.graph.nodes import is_quantized, messages
 from onnxfold.graph.run import loops
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
@@ -38,18 +38,14 @@ def float32_twin(model: ModelProto) -> ModelProto:
     attributes. The twin computes what the model would, in another precision.
     """
     twin = deepcopy(model)
-    nodes = list(all_nodes(twin.graph.node))
-    for graph in (twin.graph, *(body for node in nodes for body in subgraphs(node))):
-        for info in (*graph.input, *graph.output, *graph.value_info):
-            if info.type.tensor_type.elem_type in _OTHER_FLOATS:
-                info.type.tensor_type.elem_type = TensorProto.FLOAT
-        for tensor in graph.initializer:
-            _convert_tensor(tensor)
-    for attr in (attr for node in nodes for attr in node.attribute):
-        if attr.name in ("to", "dtype") and attr.i in _OTHER_FLOATS:
-            attr.i = TensorProto.FLOAT
-        elif attr.type == onnx.AttributeProto.TENSOR:
-            _convert_tensor(attr.t)
+    for message in messages(twin):
+        if isinstance(message, TypeProto.Tensor) and message.elem_type in _OTHER_FLOATS:
+            message.elem_type = TensorProto.FLOAT
+        elif isinstance(message, TensorProto) and message.data_type in _OTHER_FLOATS:
+            values = numpy_helper.to_array(message).astype(np.float32)
+            message.CopyFrom(numpy_helper.from_array(values, message.name))
+        elif isinstance(message, AttributeProto) and message.name in ("to", "dtype") and message.i in _OTHER_FLOATS:
+            message.i = TensorProto.FLOAT
     return twin
 
 
@@ -58,12 +54,6 @@ def has_other_floats(model: ModelProto) -> bool:
     infos = [*model.graph.input, *model.graph.output]
     types = {i.type.tensor_type.elem_type for i in infos} | {t.data_type for t in model.graph.initializer}
     return bool(types & _OTHER_FLOATS)
-
-
-def _convert_tensor(tensor: TensorProto) -> None:
-    if tensor.data_type in _OTHER_FLOATS:
-        values = numpy_helper.to_array(tensor).astype(np.float32)
-        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
 def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) -> dict[str, Array]:
