@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import Message
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -112,6 +112,19 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 def model_nodes(model: ModelProto) -> Iterator[NodeProto]:
     """Yield the nodes of a model and of its functions, each followed by those of its bodies."""
     return all_nodes((*model.graph.node, *(node for function in model.functions for node in function.node)))
+
+
+def model_of(
+    nodes: Sequence[NodeProto], inputs: Iterable[ValueInfoProto], held: Iterable[TensorProto], like: ModelProto
+) -> ModelProto:
+    """Return a model of some nodes alone, which gives out all that they write, with the operator sets of another one.
+
+    Its inputs come first, then the weights that it holds.
+    """
+    written = dict.fromkeys(name for node in nodes for name in node.output if name)
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in written]
+    graph = onnx.helper.make_graph(nodes, "nodes", inputs, outputs, held)
+    return onnx.helper.make_model(graph, opset_imports=like.opset_import, ir_version=like.ir_version)
 
 
 def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> NodeProto:

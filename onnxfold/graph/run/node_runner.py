@@ -8,7 +8,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, read_names, rewritten, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, model_of, node_key, read_names, rewritten, subgraphs
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
@@ -64,12 +64,7 @@ class NodeSessions:
     ) -> ort.InferenceSession:
         """Return a session for one node alone, which holds the weights `constants` of the graph; packed if `packs`."""
         inputs = [helper.make_tensor_value_info(n, elem_type_of(v), [None] * np.ndim(v)) for n, v in feeds.items()]
-        held = [to_proto(n, self._view.weight(n)) for n in constants]
-        outputs = [helper.make_empty_tensor_value_info(o) for o in node.output if o]
-        graph = helper.make_graph([node], "node", inputs, outputs, held)
-        model = helper.make_model(
-            graph, opset_imports=list(self._view.model.opset_import), ir_version=self._view.model.ir_version
-        )
+        model = model_of([node], inputs, [to_proto(n, self._view.weight(n)) for n in constants], self._view.model)
         level = ort.GraphOptimizationLevel
         options = session_options(level.ORT_ENABLE_ALL if packs else level.ORT_DISABLE_ALL)
         options.enable_cpu_mem_arena = keeps_memory

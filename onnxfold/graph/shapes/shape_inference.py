@@ -117,7 +117,6 @@ def _infer_with_runtime(
     """Return types where onnxruntime is asked for results of some nodes; inference and questions take turns."""
     # Nodes that differ in nothing but names are taken to give the same until it is known what they read. Symbols that
     # inference makes up have other names every time, so that they are no news.
-    opsets = {o.domain: o.version for o in work.opset_import}
     answers: dict[str, TensorType] = {}
     inferred, read = work, {name for node in foreign for name in node.input}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
@@ -130,7 +129,7 @@ def _infer_with_runtime(
             key = node.domain, node.op_type, b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
             if all(kind is not None for name, kind in zip(node.input, inputs, strict=True) if name):
                 constants = {i: v for i, n in enumerate(node.input) if (v := _value(weights.get(n))) is not None}
-                alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
+                alike[key] = result_types(node, inputs, constants, work)
             results = alike.get(key, [None] * len(node.output))
             fresh.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
         if _drop_made_up_symbols(fresh) == _drop_made_up_symbols(answers):
