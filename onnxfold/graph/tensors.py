@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, ClassVar
@@ -144,25 +145,25 @@ def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class DerivedTensor(LazyTensor):
-    """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
+    """An edited weight whose values a function gives whenever they are read, so that they need not stay in memory.
 
-    Its proto says where the source lies, if in a file of the model, and has the shape and the type of the result.
+    Its proto has their shape and type, and says where the weight lies that they are computed from, if in a file of the
+    model.
     """
 
     is_edited: ClassVar[bool] = True
-    compute: Callable[[Array], Array] = field(kw_only=True)  # takes the source's values
-    source: LazyTensor = field(kw_only=True)  # A weight with external data
+    read: Callable[[], Array] = field(kw_only=True)
 
     @classmethod
     def of(cls, source: LazyTensor, shape: Sequence[int], compute: Callable[[Array], Array]) -> "DerivedTensor":
         """Return the tensor that `compute`, which keeps the element type, makes of a weight."""
         proto = deepcopy(source.proto)
         proto.dims[:] = shape
-        return cls(proto, source.base_dir, source.stamp, compute=compute, source=source)
+        return cls(proto, source.base_dir, source.stamp, read=lambda: compute(source.load()))
 
     def load(self) -> Array:
         """Return the values; raises what reading the source raises."""
-        return self.compute(self.source.load())
+        return self.read()
 
 
 #: A weight as graphs hold it: read on first use, or edited.
@@ -198,27 +199,13 @@ class Scratch:
                 f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
                 "set TMPDIR to one with more room"
             ) from None
-        return KeptTensor(proto, scratch=self, offset=offset)
+        return DerivedTensor(proto, read=partial(self._read, offset, values.shape, values.dtype))
 
-    def read(self, offset: int, into: Array) -> None:
-        """Fill an array with what lies at an offset."""
+    def _read(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        values = np.empty(shape, dtype)
         with self._lock:
             self._file.seek(offset)
-            self._file.readinto(into.reshape(-1).view(np.uint8).data)
-
-
-@dataclass(frozen=True)
-class KeptTensor(LazyTensor):
-    """An edited weight in a :class:`Scratch`."""
-
-    is_edited: ClassVar[bool] = True
-    scratch: Scratch = field(kw_only=True)
-    offset: int = field(kw_only=True)
-
-    def load(self) -> Array:
-        """Return the values."""
-        values = np.empty(self.shape, self.dtype)
-        self.scratch.read(self.offset, values)
+            self._file.readinto(values.reshape(-1).view(np.uint8).data)
         return values
 
 
