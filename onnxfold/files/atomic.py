@@ -35,10 +35,9 @@ def write_together(contents: Mapping[Path, bytes]) -> Iterator[None]:
     """Write files that appear together, at the end of a block that ends without an error."""
     with ExitStack() as parts:
         for path, content in contents.items():
-            with explain_errors(path):
-                file = parts.enter_context(replace_file(path))
-                file.write(content)
-                file.flush()
+            file = parts.enter_context(replace_file(path))
+            file.write(content)
+            file.flush()
         yield
 
 
@@ -97,11 +96,8 @@ def replace_by(path: Path, draft: Path) -> None:
     if target.is_null:
         return
     with explain_errors(path):
-        descriptor = os.open(draft, os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with draft.open("r+b") as file:
+            os.fsync(file.fileno())
         take_place(draft, target.real, target.status)
 
 

@@ -90,7 +90,7 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
     """Remove inputs and outputs, and rename others; return whether anything changed."""
     if not removed and not names:
         return False
-    shapes, learned = dict(view.input_shapes), dict(view.learned_types)
+    shapes, learned = view.input_shapes, view.learned_types
     model = deepcopy(view.model)
     graph = model.graph
     for infos in (graph.input, graph.output, graph.value_info):
