@@ -55,17 +55,16 @@ class Occurrences:
 
     def __init__(self, elements: Elements, foldable: npt.NDArray[np.bool_]) -> None:
         self.elements = elements
-        members = np.flatnonzero(foldable[elements.unit]) if elements.unit_count else np.zeros(0, np.int64)
+        members = np.flatnonzero(foldable[elements.unit])
         order = np.lexsort((members, elements.unit[members]))
         self.element = members[order]
         self.unit = elements.unit[self.element]
         self.axis = elements.axis_of[self.element]
-        self.starts = np.flatnonzero(np.diff(self.unit, prepend=-1))
-        self.ends = np.append(self.starts[1:], len(self.unit)) if len(self.unit) else self.starts
-        self.index = {int(self.unit[s]): (int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)}
+        starts = np.flatnonzero(np.diff(self.unit, prepend=-1)).tolist()
+        self.index = {int(self.unit[s]): (s, e) for s, e in pairwise([*starts, len(self.unit)])}
         # Occurrence number of an element among its unit's elements on the same axis.
         new = np.diff(self.unit, prepend=-1).astype(bool) | np.diff(self.axis, prepend=-1).astype(bool)
-        first = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)) if len(new) else np.zeros(0, np.int64)
+        first = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
         self.rank = np.full(len(elements.unit), -1, np.int64)
         self.rank[self.element] = np.arange(len(new)) - first
 
@@ -77,13 +76,10 @@ class Occurrences:
         repeated = np.zeros(e.unit_count, bool)
         repeated[e.unit[np.flatnonzero(self.rank > 0)]] = True
         chosen = np.flatnonzero(repeated[e.unit[e.edge_a]])
-        edges: dict[int, bytes] = {}
-        if len(chosen):
-            rows = np.stack([e.unit[e.edge_a[chosen]], e.edge_link[chosen], rank_a[chosen], rank_b[chosen]], axis=1)
-            rows = rows[np.lexsort(rows.T[::-1])]
-            starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
-            for s, t in zip(starts, np.append(starts[1:], len(rows)), strict=True):
-                edges[int(rows[s, 0])] = np.ascontiguousarray(rows[s:t, 1:]).tobytes()
+        rows = np.stack([e.unit[e.edge_a[chosen]], e.edge_link[chosen], rank_a[chosen], rank_b[chosen]], axis=1)
+        rows = rows[np.lexsort(rows.T[::-1])]
+        starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1)).tolist()
+        edges = {int(rows[s, 0]): rows[s:t, 1:].tobytes() for s, t in pairwise([*starts, len(rows)])}
         for unit, (start, end) in self.index.items():
             yield unit, self.axis[start:end].tobytes() + b"|" + edges.get(unit, b"")
 

@@ -1,6 +1,5 @@
 """Load a path or a ModelProto as a :class:`~onnxfold.graph.view.GraphView`."""
 
-import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -103,20 +102,20 @@ def _path(model: object) -> Path:
         raise OptionTypeError(f"a model is a path or a ModelProto, not {type(model).__name__}")
     if "\0" in name:
         raise ModelNotFoundError("the path of the model contains a zero byte, which no path may")
+    path = Path(name)
     try:
-        os.stat(name)
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model") from None
     except OSError as error:
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES):
-            raise ModelNotFoundError(f"'{name}' cannot be read: {error.strerror}") from None
-    return Path(name)
+        raise ModelNotFoundError(f"'{path}' cannot be read: {error.strerror}") from None
+    return path
 
 
 def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
     if isinstance(model, ModelProto):
         return model, None, "the given ModelProto"
     path = _path(model)
-    if not path.exists():
-        raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model")
     if path.is_dir():
         raise ModelNotFoundError(f"'{path}' is a folder: give the path of an .onnx file")
     require_regular_file(path)

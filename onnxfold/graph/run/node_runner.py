@@ -1,7 +1,6 @@
 """Single operators in onnxruntime, and addends between them: for walks that read or change a network inside."""
 
 from collections.abc import Collection, Mapping
-from itertools import count
 
 import numpy as np
 import onnxruntime as ort
@@ -101,15 +100,13 @@ class NodeRunner:
             raise VerificationError(
                 f"node '{self._name}' reads a sequence of tensors, which no run node by node hands on"
             )
-        if self._shares:
-            arrays = {n: arrays[n] for n in self._node.input if n}
         try:
-            if self._session is None and self._shares:
-                self._session = self._sessions.shared(self._node, arrays)
+            if self._shares:
+                arrays = {n: arrays[n] for n in self._node.input if n}
+                self._session = self._session or self._sessions.shared(self._node, arrays)
+                arrays = {f"i{i}": values for i, values in enumerate(arrays.values())}
             elif self._session is None:
                 self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
-            if self._shares:
-                arrays = dict(zip(map(_input, count()), arrays.values(), strict=False))
             with limit_run(self._loop) as options:
                 values = self._session.run(None, arrays, options)
         except VerificationError:
@@ -146,14 +143,9 @@ class NodeRunner:
         return np.ascontiguousarray(weight)
 
 
-def _input(i: int) -> str:
-    """Return the name of the i-th tensor that a node reads, in a session that is shared."""
-    return f"i{i}"
-
-
 def _drop_names(node: NodeProto) -> NodeProto:
-    """Return a node without its name and those of its tensors."""
-    inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
+    """Return a node without its name, which reads tensors i0, i1, ... and writes o0, o1, ..."""
+    inputs = {n: f"i{i}" for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
     alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
     alike.input.extend(inputs[n] for n in node.input)
     alike.output.extend(n and f"o{i}" for i, n in enumerate(node.output))
