@@ -6,7 +6,6 @@ the null device is dropped.
 """
 
 import io
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from onnxfold.errors import ModelSaveError
-from onnxfold.files.parts import part_directory, part_file, take_place
+from onnxfold.files.parts import PartFile, part_directory, part_file
 from onnxfold.files.targets import check_new_folder, reason, target_of
 
 
@@ -95,10 +94,8 @@ def replace_by(path: Path, draft: Path) -> None:
     target = target_of(path)
     if target.is_null:
         return
-    with explain_errors(path):
-        with draft.open("r+b") as file:
-            os.fsync(file.fileno())
-        take_place(draft, target.real, target.status)
+    with explain_errors(path), draft.open("r+b") as file:
+        PartFile(draft, file).move_to(target.real, target.status)
 
 
 @contextmanager

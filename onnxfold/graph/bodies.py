@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, ModelProto, helper
 
-from onnxfold.graph.nodes import node_key, outer_tensors, read_names, refill, rename_tensors
+from onnxfold.graph.nodes import node_key, outer_tensors, read_names, refill, rename_tensors, subgraphs
 from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of
 from onnxfold.graph.view import GraphView
 
@@ -80,9 +80,8 @@ def _readers(view: GraphView) -> Counter[str]:
     total = Counter(set(view.output_names))
     for node in view.nodes:
         total.update(node.input)
-        for attr in node.attribute:
-            if attr.type == AttributeProto.GRAPH:
-                total.update(outer_tensors(attr.g))
+        for body in subgraphs(node):
+            total.update(outer_tensors(body))
     return total
 
 

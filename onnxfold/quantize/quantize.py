@@ -246,7 +246,6 @@ def quantize_int8(
     progress("quantize", 0, 0)
     # Loading sorts the nodes.
     made = to_integer_products(model, types) if ranges is None else load(to_qdq(model, ranges, types))
-    made.drop_lost_infos()
     made.drop_inferable_infos()
     made.notes = list(view.notes)
     made.assume(dict(view.input_shapes))
