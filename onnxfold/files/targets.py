@@ -25,11 +25,6 @@ class Target:
     status: os.stat_result | None  # the file that is there now
     is_null: bool = False  # whether it is the null device: then nothing is written
 
-    @property
-    def is_linked_elsewhere(self) -> bool:
-        """Whether the path is a link to a file in another folder."""
-        return self.path.is_symlink() and self.path.parent.resolve() != self.real.parent
-
 
 def target_of(path: Path) -> Target:
     """Return the target that a path leads to."""

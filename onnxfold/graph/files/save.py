@@ -196,7 +196,7 @@ def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Ou
 
 
 def _require_one_folder(target: Target) -> None:
-    if target.is_linked_elsewhere:
+    if target.path.is_symlink() and target.path.parent.resolve() != target.real.parent:
         raise ModelSaveError(
             f"'{target.path}' is a link to another folder, '{target.real.parent}', and the weights are looked for "
             "beside the model: give the path that the link leads to"

@@ -169,13 +169,10 @@ def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:
 
 def add_behind(view: GraphView, addends: Mapping[str, str]) -> None:
     """Add weights to tensors; the sums take the tensors' names."""
-    if not addends:
-        return
-    nodes = []
+    made: dict[str, list[NodeProto]] = {}
     for node in view.nodes:
         fresh = {name: view.fresh_name(f"{name}_without_addend") for name in node.output if name in addends}
-        nodes.append(rewritten(node, outputs=[fresh.get(name, name) for name in node.output]) if fresh else node)
-        nodes += [
-            helper.make_node("Add", [old, addends[name]], [name], f"{name}_addend") for name, old in fresh.items()
-        ]
-    view.replace_nodes(nodes)
+        sums = [helper.make_node("Add", [old, addends[name]], [name], f"{name}_addend") for name, old in fresh.items()]
+        if fresh:
+            made[node_key(node)] = [rewritten(node, outputs=[fresh.get(name, name) for name in node.output]), *sums]
+    view.expand(made)
