@@ -115,7 +115,7 @@ def model_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def model_of(
-    nodes: Sequence[NodeProto], inputs: Iterable[ValueInfoProto], held: Iterable[TensorProto], like: ModelProto
+    nodes: Sequence[NodeProto], inputs: Sequence[ValueInfoProto], held: Sequence[TensorProto], like: ModelProto
 ) -> ModelProto:
     """Return a model of some nodes alone, which gives out all that they write, with the operator sets of another one.
 
