@@ -67,9 +67,7 @@ def _open(view: GraphView, node: str, attr: AttributeProto, readers: Counter[str
             # Axes, shapes and indices: several bodies read them, none changes them in place.
             borrowed[name] = view.weights[name]
         else:
-            shape = view.shape(name)
-            dims = None if shape is None else list(shape)
-            model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), dims))
+            model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), view.shape(name)))
     inner = GraphView(model, weights | borrowed, f"{view.namespace}{node}/{attr.name}/")
     view.lend_weights(moved, inner)
     return Body(inner, view, node, attr.name, formal, frozenset(borrowed), tuple(moved))

@@ -275,11 +275,8 @@ def _free_names(view: GraphView) -> None:
     """Rename weights whose names the quantiser will give to the tensors that it adds."""
     inside = {name for node in view.nodes for name in nodes.captured_names(node)}
     tensors = {*view.weights, *view.input_names, *(name for node in view.nodes for name in node.output)}
-    fresh: dict[str, str] = {}
-    for name in view.weights:
-        stems = {name.removesuffix(ending) for ending in _MADE} - {name}
-        if stems & tensors and name not in inside:
-            fresh[name] = next(view.fresh_names(f"{name}_of_model"))
+    clashing = (name for name in view.weights if tensors & {name.removesuffix(ending) for ending in _MADE} - {name})
+    fresh = {name: view.fresh_name(f"{name}_of_model") for name in clashing if name not in inside}
     view.rename_inputs(fresh)
     view.rename_weights(lambda name: fresh.get(name, name))
 

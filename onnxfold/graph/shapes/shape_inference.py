@@ -119,16 +119,18 @@ def _infer_with_runtime(
     # inference makes up have other names every time, so that they are no news.
     answers: dict[str, TensorType] = {}
     inferred, read = work, {name for node in foreign for name in node.input}
+    constant = {name: weight for name, weight in weights.items() if name in read}
+    held = {name: (type_of(w), tuple(w.shape), ("",) * len(w.shape)) for name, w in constant.items()}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
         inferred = _infer_shapes(_declaring(work, answers))
-        types = read_types(inferred, read)
+        types = read_types(inferred, read) | held
         fresh: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
-            inputs = [_type_of(name, types, weights) for name in node.input]
+            inputs = [types.get(name) for name in node.input]
             key = node.domain, node.op_type, b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
             if all(kind is not None for name, kind in zip(node.input, inputs, strict=True) if name):
-                constants = {i: v for i, n in enumerate(node.input) if (v := _value(weights.get(n))) is not None}
+                constants = {i: v for i, n in enumerate(node.input) if (v := _value(constant.get(n))) is not None}
                 alike[key] = result_types(node, inputs, constants, work)
             results = alike.get(key, [None] * len(node.output))
             fresh.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
@@ -163,13 +165,6 @@ def _declaring(work: ModelProto, kinds: Mapping[str, TensorType]) -> ModelProto:
         info = outputs.get(name) or declared.graph.value_info.add()
         info.CopyFrom(typed_info(name, kind))
     return declared
-
-
-def _type_of(name: str, types: Mapping[str, TensorType], weights: Mapping[str, Weight]) -> TensorType | None:
-    value = weights.get(name)
-    if value is None:
-        return types.get(name)
-    return type_of(value), tuple(value.shape), ("",) * len(value.shape)
 
 
 def _value(weight: Weight | None) -> Array | None:
