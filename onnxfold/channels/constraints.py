@@ -225,11 +225,15 @@ def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
 
 def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Declaration]:
     """Return declarations in which norms of streams link channels, and all others block them."""
-    lifted = {(norm.node, axis.tensor, axis.axis) for norm in streams.readers for axis in _axes(norm)}
+    lifted = {
+        (norm.node, axis)
+        for norm in streams.readers
+        for axis in (*norm.sources, norm.axis, norm.scale, norm.shift, norm.bias)
+    }
     declarations: list[Declaration] = []
     for d in declared:
         if isinstance(d, Block):
-            if (d.node, d.axis.tensor, d.axis.axis) not in lifted:
+            if (d.node, d.axis) not in lifted:
                 why = streams.reasons.get(d.node)
                 declarations.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
         elif not isinstance(d, Norm):
@@ -250,10 +254,6 @@ def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Decl
         declarations += [Link(a, b, every, every) for a, b in linked]
         declarations += [Rotatable(axis, norm.node) for axis in (*norm.sources, norm.axis)]
     return declarations
-
-
-def _axes(norm: Norm) -> list[Axis]:
-    return [*norm.sources, norm.axis, *(axis for axis in (norm.scale, norm.shift, norm.bias) if axis is not None)]
 
 
 def streams_of_groups(streams: Streams, groups: Sequence[FoldGroup]) -> Streams:
