@@ -18,7 +18,7 @@ import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import NonFiniteError, VerificationError
 from onnxfold.folding import open_model
-from onnxfold.graph import finite
+from onnxfold.graph import tensors
 from onnxfold.graph.files.load import load
 from onnxfold.graph.finite import flaw
 from onnxfold.graph.tensors import LazyTensor, to_proto
@@ -45,7 +45,7 @@ def _spoil(model: onnx.ModelProto, value: float, which: int = 0) -> str:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("size", [1, 7, 50])
 def test_every_float_type_is_tested_in_pieces(dtype: type, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finite, "_PIECE", 8)
+    monkeypatch.setattr(tensors, "_PIECE", 8)
     values: NDArray[np.generic] = np.linspace(-3, 3, size).astype(dtype)
     largest = ml_dtypes.finfo(dtype).max
     values[0] = largest

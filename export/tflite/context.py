@@ -103,7 +103,7 @@ class Op(NodeReader):
 
     def _shape(self, tensor: str) -> Shape:
         if self.is_weight(tensor):
-            return tuple(self.known_shape(tensor) or ())  # type: ignore[arg-type]
+            return tuple(self.view.shape(tensor) or ())  # type: ignore[arg-type]
         if tensor not in self._tensors.shapes:
             self.refuse(f"the shape of '{tensor}' is only known at run time: fix free dimensions with --input-shapes")
         return self._tensors.shapes[tensor]

@@ -220,16 +220,20 @@ def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
 
 
 def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
-    return {unit for axis in axes if axis in elements.offset for unit in elements.units_on(axis).tolist()}
+    return {unit for axis in axes for unit in elements.units_on(axis).tolist()}
 
 
 def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Declaration]:
     """Return declarations in which norms of streams link channels, and all others block them."""
-    lifted = {(norm.node, axis.tensor, axis.axis) for norm in streams.readers for axis in _axes(norm)}
+    lifted = {
+        (norm.node, axis)
+        for norm in streams.readers
+        for axis in (*norm.sources, norm.axis, norm.scale, norm.shift, norm.bias)
+    }
     declarations: list[Declaration] = []
     for d in declared:
         if isinstance(d, Block):
-            if (d.node, d.axis.tensor, d.axis.axis) not in lifted:
+            if (d.node, d.axis) not in lifted:
                 why = streams.reasons.get(d.node)
                 declarations.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
         elif not isinstance(d, Norm):
@@ -252,10 +256,6 @@ def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Decl
     return declarations
 
 
-def _axes(norm: Norm) -> list[Axis]:
-    return [*norm.sources, norm.axis, *(axis for axis in (norm.scale, norm.shift, norm.bias) if axis is not None)]
-
-
 def streams_of_groups(streams: Streams, groups: Sequence[FoldGroup]) -> Streams:
     """Return the streams all channels of which are a group that may be rotated."""
     held = [norm for norm in streams.readers if any(_holds(group, norm) for group in groups)]
@@ -270,15 +270,13 @@ def _holds(group: FoldGroup, norm: Norm) -> bool:
 
 def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -> list[FoldGroup]:
     """Return the groups, each with the norms over its channels."""
-    with_scales = []
-    for group in groups:
-        norms = [norm for norm in streams.readers if _holds(group, norm)]
-        if norms:
-            scaled = tuple(
-                ScaledNorm(n.scale.tensor, n.shift.tensor if n.shift else "", streams.readers[n], n.centred)
-                for n in norms
-            )
-            with_scales.append(with_spare(view, replace(group, norms=scaled), (Role.PRODUCER, Role.CONSUMER)))
-        else:
-            with_scales.append(group)
-    return with_scales
+    return [_with_norms(view, group, streams) for group in groups]
+
+
+def _with_norms(view: GraphView, group: FoldGroup, streams: Streams) -> FoldGroup:
+    norms = tuple(
+        ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", readers, norm.centred)
+        for norm, readers in streams.readers.items()
+        if _holds(group, norm)
+    )
+    return with_spare(view, replace(group, norms=norms), (Role.PRODUCER, Role.CONSUMER)) if norms else group

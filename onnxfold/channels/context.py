@@ -51,7 +51,7 @@ class NodeContext(NodeReader):
 
     def shape(self, tensor: str) -> Shape:
         """Return the dimensions of a tensor of known rank."""
-        shape = self.known_shape(tensor)
+        shape = self.view.shape(tensor)
         if shape is None:
             raise CannotDeclareError(f"the shape of '{tensor}' is unknown; give it with --input-shapes")
         return shape
@@ -132,16 +132,6 @@ class NodeContext(NodeReader):
         """Declare that `blocks` parts of the axis must stay equally long, and whether mean and variance are theirs."""
         self.declarations.append(EqualBlocks(axis, blocks, self.key, averaged))
 
-    def whole(self, axis: Axis, size: int, start: int = 0, stop: int | None = None) -> None:
-        """Declare that every `size` neighbouring positions of an axis, or of a part of it, are one channel."""
-        width = self.width(axis)
-        if width is None or size == 1:
-            return
-        index = np.arange(start, width if stop is None else stop)
-        if size < 1 or len(index) % size:
-            raise CannotDeclareError(f"the {len(index)} positions of '{axis.tensor}' are no heads of {size}")
-        self.link(axis, axis, index, start + (index - start) // size * size)
-
     def repeat(self, source: Axis, result: Axis, source_positions: Positions, result_positions: Positions) -> None:
         """Declare that channels of `source` stand for equally many neighbouring channels of `result` each."""
         self._mention(source)
@@ -153,7 +143,7 @@ class NodeContext(NodeReader):
 
     def keep_apart(self, axis: Axis) -> None:
         """Declare that the mean of different channels of an axis means nothing."""
-        self.declarations.append(Apart(axis, self.key))
+        self.declarations.append(Apart(axis))
 
     def rotatable(self, axis: Axis) -> None:
         """Declare that the node computes the same in any orthonormal basis of an axis."""
@@ -209,13 +199,12 @@ class NodeContext(NodeReader):
         for axis, place in zip(axes, axes if places is None else places, strict=False):
             self.link(self.axis(self.input(0), axis), self.axis(self.output(), place))
 
-    def hold_vector(self, index: int, role: Role, channels: Axis) -> None:
-        """Declare an input that holds one number per channel, a weight or not."""
-        vector = self.axis(self.input(index), 0)
-        if self.is_weight(vector.tensor):
-            self.use(vector, role, channels)
+    def hold(self, axis: Axis, role: Role, channels: Axis) -> None:
+        """Declare an axis with one entry per channel: a weight's in a role, else the channels themselves."""
+        if self.is_weight(axis.tensor):
+            self.use(axis, role, channels)
         else:
-            self.link(vector, channels)
+            self.link(axis, channels)
 
     def link_all(self, a: str, b: str, *, but: Iterable[int] = ()) -> None:
         """Link every axis of two tensors of equal rank, except some."""
@@ -226,7 +215,7 @@ class NodeContext(NodeReader):
         for axis in sorted({*range(rank)} - skipped):
             self.link(Axis(a, axis), Axis(b, axis))
 
-    def link_broadcast(self, operand: str, result: str, role: Role = Role.PARAMETER) -> None:
+    def link_broadcast(self, operand: str, result: str, role: Role) -> None:
         """Link the axes of an operand to those of a broadcast result, aligned at the right.
 
         Axes of size 1 stretch and stay as they are. A constant operand becomes a per-channel `role`.
@@ -238,20 +227,18 @@ class NodeContext(NodeReader):
                 self._mention(a)
                 if out[-i] == 1:
                     self._mention(b)
-            elif self.is_weight(operand):
-                self.use(a, role, b)
             else:
-                self.link(a, b)
+                self.hold(a, role, b)
 
     def ignore(self, tensor: str) -> None:
         """Declare that the node reads nothing of a tensor that depends on how wide its axes are."""
-        for axis in range(len(self.known_shape(tensor) or ())):
+        for axis in range(len(self.view.shape(tensor) or ())):
             self._mention(Axis(tensor, axis))
 
     def refuse_rest(self, reason: str) -> None:
         """Block every axis of the node's tensors that no declaration mentioned."""
         tensors = dict.fromkeys([*read_names(self.node), *filter(None, self.outputs)])
-        for place in ((tensor, axis) for tensor in tensors for axis in range(len(self.known_shape(tensor) or ()))):
+        for place in ((tensor, axis) for tensor in tensors for axis in range(len(self.view.shape(tensor) or ()))):
             if place not in self._mentioned:
                 self.declarations.append(Block(Axis(*place), reason, self.key))
 

@@ -123,7 +123,6 @@ class Apart:
     """
 
     axis: Axis
-    node: str
 
 
 @dataclass(frozen=True)

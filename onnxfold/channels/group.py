@@ -191,10 +191,8 @@ class ChannelAnalysis:
 
 def tie_of(group: FoldGroup, ties: Sequence[Tie]) -> int | None:
     """Return the number of the tie that a group is held by; None for most groups."""
-    for number, tie in enumerate(ties):
-        if not tie.reason and len(tie.axes) > 1 and any(axis in group.tensors for axis in tie.axes):
-            return number
-    return None
+    free = (number for number, tie in enumerate(ties) if not tie.reason and len(tie.axes) > 1)
+    return next((number for number in free if any(axis in group.tensors for axis in ties[number].axes)), None)
 
 
 def settled_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:

@@ -196,9 +196,10 @@ def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
             biases = group.by_node[Role.BIAS].get(node_key(layer.last), ())
             bias = next((m for m in biases if m.axis.tensor == layer.bias), None)
             reader = only_reader(view, layer.output)
-            if not _may_rescale(view, layer, member, bias) or not _normalizes(view, group, reader, member):
-                reader = None
-            layers.append(GroupLayer(member, bias, reader))
+            scales = () if reader is None else group.by_node[Role.SCALE].get(reader.output[0], ())
+            normalizes = any(m.positions.shape == member.positions.shape and len(m.uses) == 1 for m in scales)
+            may_rescale = normalizes and _may_rescale(view, layer, member, bias)
+            layers.append(GroupLayer(member, bias, reader if may_rescale else None))
     return layers
 
 
@@ -211,14 +212,6 @@ def _may_rescale(view: GraphView, layer: Layer, rows: Member, bias: Member | Non
     if layer.has_own_bias and layer.operator.bias.factor != 1.0:
         return False
     return bias is not None and bias.positions.shape == rows.positions.shape and len(view.consumers(layer.bias)) == 1
-
-
-def _normalizes(view: GraphView, group: FoldGroup, reader: NodeProto | None, rows: Member) -> bool:
-    """Whether a node is a BatchNormalization of the group with one entry per row."""
-    if reader is None or batch_norm(view, reader) is None:
-        return False
-    scales = group.by_node[Role.SCALE].get(reader.output[0], ())
-    return any(m.positions.shape == rows.positions.shape and len(m.uses) == 1 for m in scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,10 +233,9 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
     tables = [group.by_node[role] for role in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)]
     norms = []
     for output in tables[0]:
-        norm = batch_norm(view, view.producer(output))
-        if norm is not None and all(output in members for members in tables):
+        if all(output in members for members in tables):
             scale, shift, mean, variance = (members[output][-1] for members in tables)
-            norms.append(Normalization(norm.epsilon, scale, shift, mean, variance, in_front.get(output)))
+            norms.append(Normalization(epsilon(view, scale), scale, shift, mean, variance, in_front.get(output)))
     return norms
 
 

@@ -23,7 +23,6 @@ from onnxfold.channels.declarations import (
     Declaration,
     EqualBlocks,
     Link,
-    Positions,
     Repeat,
     Role,
     Select,
@@ -127,8 +126,9 @@ def _settle_repeats(view: GraphView, declarations: list[Declaration]) -> list[De
         return declarations
     elements = Elements(view, declarations)
     blocked = _block_units(elements, declarations).mask
-    results = {id(d): set(_units(elements, d.result, d.result_positions)) for d in repeats}
-    staying = {id(d) for d in repeats if d.blocks == 1 or blocked[_units(elements, d.source, d.source_positions)].any()}
+    results = {id(d): set(elements.units_on(d.result, d.result_positions).tolist()) for d in repeats}
+    sources = {id(d): elements.units_on(d.source, d.source_positions) for d in repeats}
+    staying = {id(d) for d in repeats if d.blocks == 1 or blocked[sources[id(d)]].any()}
     while more := {
         key for key, units in results.items() if key not in staying and any(units & results[other] for other in staying)
     }:
@@ -140,10 +140,6 @@ def _meaning(repeat: Repeat, *, stays: bool) -> Declaration:
     if stays:
         return EqualBlocks(repeat.result, repeat.blocks, repeat.node)
     return Link(repeat.source, repeat.result, repeat.source_positions, repeat.result_positions)
-
-
-def _units(elements: Elements, axis: Axis, positions: Positions) -> list[int]:
-    return elements.units_on(axis)[positions].tolist() if axis in elements.offset else []
 
 
 class _BlockedUnits:
@@ -189,8 +185,7 @@ def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _Bl
         if len({u.role for u in axis_uses}) > 1 or len({u.axis for u in axis_uses}) > 1:
             reason = f"the weight '{tensor}' is shared by nodes that use this axis in different ways"
             for axis in dict.fromkeys(u.axis for u in axis_uses):
-                if axis in elements.offset:
-                    blocked.add(elements.units_on(axis), Block(axis, reason, axis_uses[-1].node))
+                blocked.add(elements.units_on(axis), Block(axis, reason, axis_uses[-1].node))
     return blocked
 
 
@@ -198,7 +193,7 @@ def _build_groups(
     view: GraphView, elements: Elements, declarations: list[Declaration]
 ) -> tuple[list[FoldGroup], _BlockedUnits]:
     blocked = _block_units(elements, declarations)
-    uses = lists_by_key((d.axis, d) for d in declarations if isinstance(d, Use) and d.axis in elements.offset)
+    uses = lists_by_key((d.axis, d) for d in declarations if isinstance(d, Use))
     foldable = np.zeros(elements.unit_count, bool)
     for axis, axis_uses in uses.items():
         if axis_uses[0].role is Role.PRODUCER:
@@ -207,21 +202,21 @@ def _build_groups(
 
     occurrences = Occurrences(elements, foldable)
     by_signature = lists_by_key((signature, unit) for unit, signature in occurrences.signatures())
-    parts = [d for d in declarations if isinstance(d, EqualBlocks) and d.axis in elements.offset]
+    equal = [d for d in declarations if isinstance(d, EqualBlocks)]
     apart = {d.axis for d in declarations if isinstance(d, Apart)}
     groups = []
     for units in by_signature.values():
         group, ordered = _make_group(view, occurrences, units, uses)
         if not apart.isdisjoint(group.tensors):
             group = replace(group, allowed=Allowed.SELECT)
-        declared = [constraint for constraint in parts if constraint.axis in group.places]
+        declared = [constraint for constraint in equal if constraint.axis in group.places]
         if declared:
-            kept, blocks = constraints.equal_cells([_parts_of(group, elements, c) for c in declared])
+            widths = {c.axis: len(elements.units_on(c.axis)) for c in declared}
+            parts = [(group.places[c.axis] // (widths[c.axis] // c.blocks), c.blocks) for c in declared]
+            kept, blocks = constraints.equal_cells(parts)
             averaged = next((c for c in declared if c.averaged), None)
-            if averaged is not None:
-                repeats = group.places[averaged.axis].shape[1]
-                if len(kept) * repeats < len(elements.units_on(averaged.axis)):
-                    kept, blocks = kept[:0], blocks[:0]
+            if averaged is not None and group.places[averaged.axis][kept].size < widths[averaged.axis]:
+                kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             why = averaged or declared[0]
             blocked.add(np.delete(ordered, kept), Block(why.axis, reason, why.node))
@@ -242,8 +237,6 @@ def _build_groups(
 
 def _subset(group: FoldGroup, kept: npt.NDArray[np.int64], rules: WidthRules) -> FoldGroup:
     """Return a group of some of its units, with rules for its widths."""
-    if len(kept) == group.size:
-        return replace(group, rules=rules)
     members = tuple(replace(m, positions=m.positions[kept]) for m in group.members)
     tensors = {axis: positions[kept] for axis, positions in group.tensors.items()}
     return replace(group, size=len(kept), members=members, tensors=tensors, rules=rules)
@@ -264,12 +257,6 @@ def _make_group(
     return FoldGroup(nodes[0], len(units), members, tensors, nodes), np.array(units, np.int64)[order]
 
 
-def _parts_of(group: FoldGroup, elements: Elements, constraint: EqualBlocks) -> tuple[npt.NDArray[np.int64], int]:
-    """Return in which part of a constraint every unit has its places, and the number of parts."""
-    width = len(elements.units_on(constraint.axis))
-    return group.places[constraint.axis] // (width // constraint.blocks), constraint.blocks
-
-
 def _refusals(
     view: GraphView,
     elements: Elements,
@@ -288,13 +275,12 @@ def _refusals(
         if not isinstance(d, Use):
             continue
         used.add((d.axis.tensor, d.axis.axis))
-        if d.role not in _SIDES or d.axis not in elements.offset or d.axis in refusals:
+        if d.role not in _SIDES or d.axis in refusals:
             continue
         units = elements.units_on(d.axis)
         free = len(units) - grouped[d.axis]
         if free and len(units) > 1:
-            alone = Block(d.axis, "only one channel of its kind", d.node)
-            why = blocked.first(units) or alone
+            why = blocked.first(units) or Block(d.axis, "only one channel of its kind", d.node)
             refusals[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
     for d in declarations:  # weights of operators that refused to say anything
         if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:

@@ -6,7 +6,6 @@ the null device is dropped.
 """
 
 import io
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from onnxfold.errors import ModelSaveError
-from onnxfold.files.parts import part_directory, part_file, take_place
+from onnxfold.files.parts import PartFile, part_directory, part_file
 from onnxfold.files.targets import check_new_folder, reason, target_of
 
 
@@ -35,10 +34,9 @@ def write_together(contents: Mapping[Path, bytes]) -> Iterator[None]:
     """Write files that appear together, at the end of a block that ends without an error."""
     with ExitStack() as parts:
         for path, content in contents.items():
-            with explain_errors(path):
-                file = parts.enter_context(replace_file(path))
-                file.write(content)
-                file.flush()
+            file = parts.enter_context(replace_file(path))
+            file.write(content)
+            file.flush()
         yield
 
 
@@ -96,13 +94,8 @@ def replace_by(path: Path, draft: Path) -> None:
     target = target_of(path)
     if target.is_null:
         return
-    with explain_errors(path):
-        descriptor = os.open(draft, os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        take_place(draft, target.real, target.status)
+    with explain_errors(path), draft.open("r+b") as file:
+        PartFile(draft, file).move_to(target.real, target.status)
 
 
 @contextmanager

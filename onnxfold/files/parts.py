@@ -61,21 +61,16 @@ class PartFile:
     file: IO[bytes]  # it, opened for writing and reading
 
     def move_to(self, target: Path, like: os.stat_result | None) -> None:
-        """Complete the file, and give it its name and the mode of what was there before."""
+        """Complete the file, and give it its name, and the owner and the mode of what was there before."""
         self.file.flush()
         os.fsync(self.file.fileno())  # else a crash may leave the new name with none of the content
         self.file.close()
-        take_place(self.path, target, like)
-
-
-def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
-    """Move a complete file to its name, with the owner and the mode of what was there before."""
-    if like is not None:
-        if hasattr(os, "chown"):
-            with suppress(OSError):  # only root may give files away
-                os.chown(part, like.st_uid, like.st_gid)
-        os.chmod(part, stat.S_IMODE(like.st_mode) & 0o777)
-    os.replace(part, target)
+        if like is not None:
+            if hasattr(os, "chown"):
+                with suppress(OSError):  # only root may give files away
+                    os.chown(self.path, like.st_uid, like.st_gid)
+            os.chmod(self.path, stat.S_IMODE(like.st_mode) & 0o777)
+        os.replace(self.path, target)
 
 
 @contextmanager

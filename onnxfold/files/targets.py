@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,8 @@ from onnxfold.errors import ConfigError, ModelSaveError
 #: In place of a report's path: JSON on standard output.
 STDOUT = Path("-")
 
-_KINDS = (
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+#: Kinds of files, by the first letter that `ls -l` shows.
+_KINDS = {"p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
 
 
 @dataclass(frozen=True)
@@ -27,11 +24,6 @@ class Target:
     real: Path  # the file itself, links followed
     status: os.stat_result | None  # the file that is there now
     is_null: bool = False  # whether it is the null device: then nothing is written
-
-    @property
-    def is_linked_elsewhere(self) -> bool:
-        """Whether the path is a link to a file in another folder."""
-        return self.path.is_symlink() and self.path.parent.resolve() != self.real.parent
 
 
 def target_of(path: Path) -> Target:
@@ -45,7 +37,7 @@ def target_of(path: Path) -> Target:
         if _is_null(status):
             return Target(path, path, status, is_null=True)
         if not stat.S_ISREG(status.st_mode):
-            kind = next((name for test, name in _KINDS if test(status.st_mode)), "no file")
+            kind = _KINDS.get(stat.filemode(status.st_mode)[0], "no file")
             raise ModelSaveError(f"'{path}' is {kind}, which is never replaced: give the path of a file")
     real = path.resolve()
     if not real.parent.is_dir():
@@ -90,9 +82,6 @@ def _stat(path: Path) -> os.stat_result | None:
 
 def _is_null(status: os.stat_result) -> bool:
     """Whether a file is the null device, under any name."""
-    if not stat.S_ISCHR(status.st_mode):
-        return False
-    try:
-        return status.st_rdev == os.stat(os.devnull).st_rdev
-    except OSError:
-        return False
+    with suppress(OSError):
+        return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
+    return False

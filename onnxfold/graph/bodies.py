@@ -8,11 +8,12 @@ the node it came from.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
-from onnx import AttributeProto, GraphProto, ModelProto, helper
+from onnx import AttributeProto, ModelProto, helper
 
-from onnxfold.graph.nodes import node_key, outer_tensors, read_names, refill
+from onnxfold.graph.nodes import node_key, outer_tensors, read_names, refill, rename_tensors, subgraphs
 from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of
 from onnxfold.graph.view import GraphView
 
@@ -36,8 +37,7 @@ class Body:
 
     def close(self) -> None:
         """Write the body, weights included, back into its node."""
-        graph = GraphProto()
-        graph.CopyFrom(self.view.graph)
+        graph = deepcopy(self.view.graph)
         del graph.input[self._inputs :]
         own = ((name, weight) for name, weight in self.view.weights.items() if name not in self._borrowed)
         graph.initializer.extend(proto_of(name, weight) for name, weight in own)
@@ -67,9 +67,7 @@ def _open(view: GraphView, node: str, attr: AttributeProto, readers: Counter[str
             # Axes, shapes and indices: several bodies read them, none changes them in place.
             borrowed[name] = view.weights[name]
         else:
-            shape = view.shape(name)
-            dims = None if shape is None else list(shape)
-            model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), dims))
+            model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), view.shape(name)))
     inner = GraphView(model, weights | borrowed, f"{view.namespace}{node}/{attr.name}/")
     view.lend_weights(moved, inner)
     return Body(inner, view, node, attr.name, formal, frozenset(borrowed), tuple(moved))
@@ -80,9 +78,8 @@ def _readers(view: GraphView) -> Counter[str]:
     total = Counter(set(view.output_names))
     for node in view.nodes:
         total.update(node.input)
-        for attr in node.attribute:
-            if attr.type == AttributeProto.GRAPH:
-                total.update(outer_tensors(attr.g))
+        for body in subgraphs(node):
+            total.update(outer_tensors(body))
     return total
 
 
@@ -90,17 +87,14 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
     """Remove inputs and outputs, and rename others; return whether anything changed."""
     if not removed and not names:
         return False
-    shapes, learned = dict(view.input_shapes), dict(view.learned_types)
-    model = ModelProto()
-    model.CopyFrom(view.model)
+    shapes, learned = view.input_shapes, view.learned_types
+    model = deepcopy(view.model)
     graph = model.graph
     for infos in (graph.input, graph.output, graph.value_info):
         refill(infos, (info for info in infos if info.name not in removed))
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        info.name = names.get(info.name, info.name)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
+        for info in infos:
+            info.name = names.get(info.name, info.name)
+    refill(graph.node, (rename_tensors(node, names) for node in graph.node))
     view.replace_model(model)
     view.learn({names.get(name, name): kind for name, kind in learned.items() if name not in removed})
     view.assume({names.get(name, name): shape for name, shape in shapes.items() if name not in removed})

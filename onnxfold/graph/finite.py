@@ -1,27 +1,24 @@
 """Search for weights that are NaN or infinite. Each float weight is read once, in pieces."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import NonFiniteError
-from onnxfold.graph.nodes import all_nodes, node_key, subgraphs
+from onnxfold.graph.nodes import model_nodes, node_key, subgraphs
 from onnxfold.graph.tensors import LazyTensor, Weight, constant_value, is_float, pieces_of, type_of
 from onnxfold.graph.view import GraphView
 
 NAN, INFINITE = "NaN", "infinite"
 
-_PIECE = 1 << 22  # elements
-
 
 def flaw(weight: Weight) -> str:
     """Return the flaw of a float tensor: 'NaN', 'infinite', or '' for nothing; NaN outranks."""
     kind = ""
-    for piece in pieces_of(weight, _PIECE):
-        values = piece.astype(np.float64 if piece.dtype.itemsize == 8 else np.float32, copy=False)
-        if not np.isfinite(values).all():
-            if np.isnan(values).any():
+    for piece in pieces_of(weight):
+        if not np.isfinite(piece).all():
+            if np.isnan(piece).any():
                 return NAN
             kind = INFINITE
     return kind
@@ -30,9 +27,8 @@ def flaw(weight: Weight) -> str:
 def require_no_nan(view: GraphView) -> bool:
     """Check all float weights of a model, Constant nodes, bodies and functions included."""
     infinite = False
-    nodes = [*view.graph.node, *(node for function in view.model.functions for node in function.node)]
     weights = ((name, view.weights[name]) for name in view.float_weight_names())
-    for name, weight in (*weights, *_inner_weights(nodes)):
+    for name, weight in (*weights, *_inner_weights(view.model)):
         kind = flaw(weight)
         if kind == NAN:
             raise NonFiniteError(
@@ -51,9 +47,9 @@ def edited_flaws(view: GraphView) -> dict[str, str]:
     return {name: kind for name, weight in edited if (kind := flaw(weight))}
 
 
-def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, Weight]]:
+def _inner_weights(model: ModelProto) -> Iterator[tuple[str, Weight]]:
     """Yield the values of Constant nodes, and the weights and constants of bodies."""
-    for node in all_nodes(nodes):
+    for node in model_nodes(model):
         value = constant_value(node)
         if value is not None and is_float(type_of(value)):
             yield node_key(node), value

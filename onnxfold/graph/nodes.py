@@ -1,11 +1,13 @@
 """Nodes of a graph as protobuf messages: their keys, attributes, bodies, and the outer names that bodies read."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
+from google.protobuf.message import Message
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -61,8 +63,7 @@ def rewritten(
     op_type: str = "",
 ) -> NodeProto:
     """Return a node that differs from another one in some respects; another operator is one of ONNX."""
-    made = NodeProto()
-    made.CopyFrom(node)
+    made = deepcopy(node)
     if op_type:
         made.op_type, made.domain = op_type, ""
     if inputs is not None:
@@ -72,20 +73,23 @@ def rewritten(
     if without:
         refill(made.attribute, (attr for attr in made.attribute if attr.name not in without))
     for name, value in attributes.items():
-        fresh = onnx.helper.make_attribute(name, value)
-        old = next((attr for attr in made.attribute if attr.name == name), None)
-        if old is None:
-            made.attribute.append(fresh)
-        else:
-            if old.HasField("doc_string"):
-                fresh.doc_string = old.doc_string
-            old.CopyFrom(fresh)
+        attr = next((attr for attr in made.attribute if attr.name == name), None) or made.attribute.add()
+        attr.CopyFrom(onnx.helper.make_attribute(name, value, attr.doc_string))
     return made
 
 
 def with_input(node: NodeProto, index: int, tensor: str) -> NodeProto:
     """Return a node that reads another tensor at one place."""
     return rewritten(node, inputs=[*node.input[:index], tensor, *node.input[index + 1 :]])
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """Yield a message and all that are inside it, at any depth."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in (value,) if isinstance(value, Message) else value:
+                yield from messages(inner)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
@@ -105,14 +109,31 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             yield from all_nodes(body.node)
 
 
+def model_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a model and of its functions, each followed by those of its bodies."""
+    return all_nodes((*model.graph.node, *(node for function in model.functions for node in function.node)))
+
+
+def model_of(
+    nodes: Sequence[NodeProto], inputs: Sequence[ValueInfoProto], held: Sequence[TensorProto], like: ModelProto
+) -> ModelProto:
+    """Return a model of some nodes alone, which gives out all that they write, with the operator sets of another one.
+
+    Its inputs come first, then the weights that it holds.
+    """
+    written = dict.fromkeys(name for node in nodes for name in node.output if name)
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in written]
+    graph = onnx.helper.make_graph(nodes, "nodes", inputs, outputs, held)
+    return onnx.helper.make_model(graph, opset_imports=like.opset_import, ir_version=like.ir_version)
+
+
 def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """Return a node that reads and writes other names, bodies included."""
-    made = NodeProto()
-    made.CopyFrom(node)
+    made = deepcopy(node)
     made.input[:] = [names.get(name, name) for name in node.input]
     made.output[:] = [names.get(name, name) for name in node.output]
     for body in subgraphs(made):
-        own = {v.name for v in (*body.input, *body.initializer)} | {o for inner in body.node for o in inner.output}
+        own = _own_tensors(body)
         outer = {old: new for old, new in names.items() if old not in own}
         refill(body.node, (rename_tensors(inner, outer) for inner in body.node))
         for output in body.output:
@@ -141,17 +162,14 @@ def reached_nodes(nodes: Iterable[NodeProto], tensors: Iterable[str]) -> Iterato
 
 def outer_tensors(graph: GraphProto) -> list[str]:
     """Return the outer tensors that a body reads, in order, each once."""
-    names: dict[str, None] = {}
-    local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-    for inner in graph.node:
-        for name in read_names(inner):
-            if name not in local:
-                names[name] = None
-        local.update(inner.output)
-    for out in graph.output:
-        if out.name not in local:
-            names[out.name] = None
-    return list(names)
+    read = (*(name for inner in graph.node for name in read_names(inner)), *(out.name for out in graph.output))
+    own = _own_tensors(graph)
+    return [name for name in dict.fromkeys(read) if name not in own]
+
+
+def _own_tensors(graph: GraphProto) -> set[str]:
+    """Return the tensors of a body itself, those of bodies inside aside."""
+    return {v.name for v in (*graph.input, *graph.initializer)} | {o for node in graph.node for o in node.output}
 
 
 #: Products of activations with matrices of integers.

@@ -143,13 +143,12 @@ def _first(attempt: Callable[[_T], Match], choices: Iterable[_T]) -> Match:
 
 def picked_dimensions(view: GraphView, node: NodeProto, count: int) -> Array | None:
     """Return which of `count` numbers, its first input, a Gather or a Slice gives out."""
-    constants = [view.weight(name) if view.is_weight(name) else None for name in node.input[1:]]
-    if any(values is None for values in constants) or not constants:
+    if len(node.input) < 2 or not all(map(view.is_weight, node.input[1:])):
         return None
-    numbers = [np.asarray(values).reshape(-1) for values in constants if values is not None]
+    first, *others = (view.weight(name) for name in node.input[1:])
     if node.op_type == "Gather":
-        return np.asarray(constants[0], np.int64) % count
-    if node.op_type != "Slice" or len(numbers) < 2 or any(len(values) != 1 for values in numbers):
+        return np.asarray(first, np.int64) % count
+    if node.op_type != "Slice" or not others or any(values.size != 1 for values in (first, *others)):
         return None
-    step = int(numbers[3][0]) if len(numbers) > 3 else 1
-    return np.arange(count)[int(numbers[0][0]) : int(numbers[1][0]) : step]
+    start, stop, *axis_and_step = (int(values.item()) for values in (first, *others))
+    return np.arange(count)[slice(start, stop, *axis_and_step[1:])]

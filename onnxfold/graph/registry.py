@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_float, attr_int, attr_ints, attribute, canonical_domain, node_key
-from onnxfold.graph.tensors import Array, Shape
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
 T = TypeVar("T")
@@ -105,7 +105,3 @@ class NodeReader:
     def constant(self, index: int) -> Array | None:
         """Return the values of a constant input, None if it is not given or computed at run time."""
         return self.view.weight(self.input(index)) if self.is_constant(index) else None
-
-    def known_shape(self, tensor: str) -> Shape | None:
-        """Return the dimensions of a tensor (None = not known as a number), None if the rank is unknown."""
-        return self.view.shape(tensor)

@@ -8,7 +8,9 @@ that is larger than memory wait in a temporary file (:class:`Scratch`).
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, ClassVar
@@ -29,9 +31,6 @@ Array = npt.NDArray[Any]
 Matrix = npt.NDArray[np.float64]
 
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
-
-
-_COPY_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -86,11 +85,11 @@ class LazyTensor:
             return np.array([bytes(text) for text in self.proto.string_data], object).reshape(self.shape)
         if not self.is_external:
             return numpy_helper.to_array(self.proto)
+        # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
+        raw = next(self._read(np.dtype(np.uint8), self.stored_bytes), np.zeros(0, np.uint8))
         if self._lies_as_read:
-            # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
-            return next(self._read(self.dtype, self.size), np.zeros(0, self.dtype)).reshape(self.shape)
-        raw = b"".join(part.tobytes() for part in self._read(np.dtype(np.uint8), _COPY_BYTES))
-        return numpy_helper.to_array(TensorProto(dims=self.shape, data_type=self.elem_type, raw_data=raw))
+            return raw.view(self.dtype).reshape(self.shape)
+        return numpy_helper.to_array(TensorProto(dims=self.shape, data_type=self.elem_type, raw_data=raw.tobytes()))
 
     def mapped(self) -> Array:
         """Return the values, read-only; of external data only the pages that are touched are read.
@@ -109,19 +108,11 @@ class LazyTensor:
         """Yield the values in order, flat, so many at a time; external data are read piece by piece."""
         return self._read(self.dtype, elements) if self._lies_as_read else cut(self.load(), elements)
 
-    def copy_to(self, target: IO[bytes]) -> None:
-        """Append the raw payload to an open file without holding it in memory; for external tensors."""
-        if self.is_edited:
-            append_array(self.load(), target)
-            return
-        for part in self._read(np.dtype(np.uint8), _COPY_BYTES):
-            target.write(part.data)
-
     def _read(self, dtype: np.dtype[Any], most: int) -> Iterator[Array]:
         """Yield what lies in the external file, as so many numbers of a type at a time."""
         path, offset = self._place()
         count = self.stored_bytes // dtype.itemsize
-        for start in range(0, count, most):
+        for start in range(0, count, max(most, 1)):
             values = np.fromfile(path, dtype, min(most, count - start), offset=offset + start * dtype.itemsize)
             if len(values) < min(most, count - start):
                 raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
@@ -154,26 +145,25 @@ def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class DerivedTensor(LazyTensor):
-    """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
+    """An edited weight whose values a function gives whenever they are read, so that they need not stay in memory.
 
-    Its proto says where the source lies, if in a file of the model, and has the shape and the type of the result.
+    Its proto has their shape and type, and says where the weight lies that they are computed from, if in a file of the
+    model.
     """
 
     is_edited: ClassVar[bool] = True
-    compute: Callable[[Array], Array] = field(kw_only=True)  # takes the source's values
-    source: LazyTensor = field(kw_only=True)  # A weight with external data
+    read: Callable[[], Array] = field(kw_only=True)
 
     @classmethod
     def of(cls, source: LazyTensor, shape: Sequence[int], compute: Callable[[Array], Array]) -> "DerivedTensor":
         """Return the tensor that `compute`, which keeps the element type, makes of a weight."""
-        proto = TensorProto()
-        proto.CopyFrom(source.proto)
+        proto = deepcopy(source.proto)
         proto.dims[:] = shape
-        return cls(proto, source.base_dir, source.stamp, compute=compute, source=source)
+        return cls(proto, source.base_dir, source.stamp, read=lambda: compute(source.load()))
 
     def load(self) -> Array:
         """Return the values; raises what reading the source raises."""
-        return self.compute(self.source.load())
+        return self.read()
 
 
 #: A weight as graphs hold it: read on first use, or edited.
@@ -182,6 +172,8 @@ Weight = LazyTensor | Array
 
 #: Smaller weights stay in memory.
 _KEPT_BYTES = 1 << 20
+#: Elements that are read at a time.
+_PIECE = 1 << 22
 
 
 class Scratch:
@@ -207,27 +199,13 @@ class Scratch:
                 f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
                 "set TMPDIR to one with more room"
             ) from None
-        return KeptTensor(proto, scratch=self, offset=offset)
+        return DerivedTensor(proto, read=partial(self._read, offset, values.shape, values.dtype))
 
-    def read(self, offset: int, into: Array) -> None:
-        """Fill an array with what lies at an offset."""
+    def _read(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        values = np.empty(shape, dtype)
         with self._lock:
             self._file.seek(offset)
-            self._file.readinto(into.reshape(-1).view(np.uint8).data)
-
-
-@dataclass(frozen=True)
-class KeptTensor(LazyTensor):
-    """An edited weight in a :class:`Scratch`."""
-
-    is_edited: ClassVar[bool] = True
-    scratch: Scratch = field(kw_only=True)
-    offset: int = field(kw_only=True)
-
-    def load(self) -> Array:
-        """Return the values."""
-        values = np.empty(self.shape, self.dtype)
-        self.scratch.read(self.offset, values)
+            self._file.readinto(values.reshape(-1).view(np.uint8).data)
         return values
 
 
@@ -242,9 +220,13 @@ def append_array(values: Array, target: IO[bytes]) -> None:
     target.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
 
 
-def pieces_of(weight: Weight, elements: int) -> Iterator[Array]:
-    """Yield the values of a weight in order, flat, so many at a time."""
-    return weight.pieces(elements) if isinstance(weight, LazyTensor) else cut(weight, elements)
+def pieces_of(weight: Weight) -> Iterator[Array]:
+    """Yield the values of a weight in order, flat, some millions at a time."""
+    return weight.pieces(_PIECE) if isinstance(weight, LazyTensor) else cut(weight, _PIECE)
+
+
+#: Attributes of a Constant that hold numbers, and the type of these.
+_NUMBERS = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 
 
 def constant_value(node: NodeProto) -> Weight | None:
@@ -254,11 +236,8 @@ def constant_value(node: NodeProto) -> Weight | None:
     (attr,) = node.attribute
     if attr.name == "value":
         return LazyTensor(attr.t)
-    if attr.name in ("value_float", "value_floats"):
-        return np.array(attr.f if attr.name == "value_float" else list(attr.floats), np.float32)
-    if attr.name in ("value_int", "value_ints"):
-        return np.array(attr.i if attr.name == "value_int" else list(attr.ints), np.int64)
-    return None
+    kind = _NUMBERS.get(attr.name)
+    return None if kind is None else np.array(helper.get_attribute_value(attr), kind)
 
 
 def type_of(weight: Weight) -> int:

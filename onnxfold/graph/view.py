@@ -3,13 +3,14 @@
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import count
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key, read_names, refill
+from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
 from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
 
@@ -43,8 +44,10 @@ class GraphView:
         self.scratch: Scratch | None = None
         #: Sessions that run nodes like those of this graph, which copies share; the last one used is the last.
         self.node_sessions: OrderedDict[object, InferenceSession] = OrderedDict()
-        self._input_shapes: dict[str, tuple[int, ...]] = {}
-        self._learned: dict[str, TensorType] = {}
+        #: Dimensions that are assumed for graph inputs, and types that were found by other means than shape inference.
+        #: They are not written into the model.
+        self.input_shapes: Mapping[str, tuple[int, ...]] = {}
+        self.learned_types: Mapping[str, TensorType] = {}
         self._types: dict[frozenset[tuple[str, tuple[int, ...]]], dict[str, TensorType]] = {}
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
@@ -72,8 +75,8 @@ class GraphView:
 
     def opset(self, domain: str = "") -> int:
         """Return the imported version of a domain, 0 if it is not imported."""
-        aliases = DEFAULT_DOMAINS if domain in DEFAULT_DOMAINS else (domain,)
-        return max((o.version for o in self.model.opset_import if o.domain in aliases), default=0)
+        domain = canonical_domain(domain)
+        return max((o.version for o in self.model.opset_import if canonical_domain(o.domain) == domain), default=0)
 
     def producer(self, tensor: str) -> NodeProto | None:
         """Return the node that writes `tensor`, None for inputs and weights."""
@@ -168,36 +171,26 @@ class GraphView:
     def drop_inferable_infos(self) -> None:
         """Drop declared types that shape inference finds anew; they may be stale."""
         drop_inferable(self.model)
-        self._learned = {}
+        self.learned_types = {}
         self._types = {}
-
-    @property
-    def learned_types(self) -> Mapping[str, TensorType]:
-        """Types that were found by other means than shape inference; they are not written into the model."""
-        return self._learned
 
     def learn(self, types: Mapping[str, TensorType]) -> bool:
         """Take over types of tensors that shape inference does not find; return whether they are new."""
-        new = any(self._learned.get(name) != kind for name, kind in types.items())
-        self._learned.update(types)
+        new = any(self.learned_types.get(name) != kind for name, kind in types.items())
+        self.learned_types = {**self.learned_types, **types}
         if new:
             self._types = {}
         return new
 
-    @property
-    def input_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Dimensions that are assumed for graph inputs; they are not written into the model."""
-        return self._input_shapes
-
     def assume(self, input_shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Assume dimensions of graph inputs, in place of what was assumed before."""
-        self._input_shapes = dict(input_shapes)
+        self.input_shapes = dict(input_shapes)
         self._types = {}
 
     @contextmanager
     def without_assumptions(self) -> Iterator[None]:
         """Forget for a while what is assumed of the inputs: it is a user's, for the analysis, and not the model's."""
-        assumed = self._input_shapes
+        assumed = self.input_shapes
         if assumed:
             self.assume({})
         try:
@@ -222,9 +215,12 @@ class GraphView:
             for axis, size in sizes.get(info.name, {}).items():
                 if info.type.tensor_type.shape.dim[axis].HasField("dim_value"):
                     info.type.tensor_type.shape.dim[axis].dim_value = size
-        for name, shape in self._input_shapes.items():
-            self._input_shapes[name] = tuple(sizes.get(name, {}).get(axis, size) for axis, size in enumerate(shape))
-        self._types = {}
+        self.assume(
+            {
+                name: tuple(sizes.get(name, {}).get(axis, size) for axis, size in enumerate(shape))
+                for name, shape in self.input_shapes.items()
+            }
+        )
 
     @property
     def weights(self) -> Mapping[str, Weight]:
@@ -339,8 +335,8 @@ class GraphView:
         if key not in self._types:
             if len(self._types) == _KEPT_TYPES:
                 self._types.popitem()  # the first ones are asked for again and again
-            shapes = {**self._input_shapes, **input_shapes}
-            self._types[key] = infer_types(self.model, self._weights, shapes, self._learned)
+            shapes = {**self.input_shapes, **input_shapes}
+            self._types[key] = infer_types(self.model, self._weights, shapes, self.learned_types)
         return self._types[key]
 
     def _forget(self) -> None:
@@ -350,11 +346,9 @@ class GraphView:
 
     def copy(self) -> "GraphView":
         """Return an independent view; weights are shared until edited."""
-        model = ModelProto()
-        model.CopyFrom(self.model)
-        view = GraphView(model, self._weights, self.namespace)
-        view._input_shapes = dict(self._input_shapes)
-        view._learned = dict(self._learned)
+        view = GraphView(deepcopy(self.model), self._weights, self.namespace)
+        view.input_shapes = self.input_shapes
+        view.learned_types = self.learned_types
         view._lent = dict(self._lent)
         view.scratch = self.scratch
         view.node_sessions = self.node_sessions

@@ -50,13 +50,8 @@ def unpack_numbers(packed: Bytes, bits: int, count: int) -> Bytes:
 
 def pack_numbers(numbers: Bytes, bits: int) -> Bytes:
     """Return bytes that hold numbers along the last axis; the rest of the last byte is zero."""
-    per_byte = 8 // bits
-    missing = -numbers.shape[-1] % per_byte
-    filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)])
-    apart = filled.reshape(*filled.shape[:-1], -1, per_byte).astype(np.uint16)
-    shifts = np.arange(0, 8, bits, dtype=np.uint16)
-    content: Bytes = (apart << shifts).sum(axis=-1).astype(np.uint8)
-    return content
+    lowest = np.unpackbits(numbers[..., None], axis=-1, count=bits, bitorder="little")
+    return np.packbits(lowest.reshape(*numbers.shape[:-1], -1), axis=-1, bitorder="little")
 
 
 def dequantized_rows(weight: Bytes, scales: Array, zero_points: Bytes | None, kind: BlockFormat, columns: int) -> Rows:

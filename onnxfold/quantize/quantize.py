@@ -14,12 +14,13 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.layers import linear_weights
@@ -95,18 +96,16 @@ def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> 
         text = " ".join(str(error).split())[:300] or type(error).__name__
         raise UnsupportedModelError(f"dtype='int8': onnxruntime's quantiser refuses the model: {text}") from None
     quantized.producer_name, quantized.producer_version = producer
-    kept = [prop for prop in quantized.metadata_props if (prop.key, prop.value) != _TYPED]
-    del quantized.metadata_props[:]
-    quantized.metadata_props.extend(kept)
+    props = quantized.metadata_props
+    nodes.refill(props, (prop for prop in props if (prop.key, prop.value) != _TYPED))
     return quantized
 
 
 def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
     """Return a model that declares the types of tensors: those with a range are float32. More need not be known."""
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ranges]
-    parts = {field.name: value for field, value in model.graph.ListFields() if field.name != "value_info"}
-    rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}
-    return ModelProto(graph=GraphProto(**parts, value_info=infos), **rest)
+    typed = deepcopy(model)
+    nodes.refill(typed.graph.value_info, (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ranges))
+    return typed
 
 
 def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
@@ -165,9 +164,7 @@ def to_integer_products(model: ModelProto, types: Mapping[str, Any] = NOTHING) -
         quantizer_of_model.model.replace_gemm_with_matmul()
         return quantizer_of_model
 
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    view = load(run_quantiser(copy, quantizer))
+    view = load(run_quantiser(deepcopy(model), quantizer))
     # What still reads the floats of a matrix of integers dequantises these: a matrix is stored once.
     behind: list[NodeProto] = []
     double = [name for name in view.weights if view.is_weight(f"{name}_quantized")]
@@ -249,7 +246,6 @@ def quantize_int8(
     progress("quantize", 0, 0)
     # Loading sorts the nodes.
     made = to_integer_products(model, types) if ranges is None else load(to_qdq(model, ranges, types))
-    made.drop_lost_infos()
     made.drop_inferable_infos()
     made.notes = list(view.notes)
     made.assume(dict(view.input_shapes))
@@ -270,10 +266,8 @@ def _name_nodes(view: GraphView) -> None:
     for node in view.nodes:
         if node.name and names[node.name] == 1:
             continue
-        named = NodeProto()
-        named.CopyFrom(node)
+        replaced[nodes.node_key(node)] = named = deepcopy(node)
         named.name = next(name for name in fresh if name not in names)
-        replaced[nodes.node_key(node)] = named
     view.substitute(replaced)
 
 
@@ -281,11 +275,8 @@ def _free_names(view: GraphView) -> None:
     """Rename weights whose names the quantiser will give to the tensors that it adds."""
     inside = {name for node in view.nodes for name in nodes.captured_names(node)}
     tensors = {*view.weights, *view.input_names, *(name for node in view.nodes for name in node.output)}
-    fresh: dict[str, str] = {}
-    for name in view.weights:
-        stems = {name.removesuffix(ending) for ending in _MADE} - {name}
-        if stems & tensors and name not in inside:
-            fresh[name] = next(view.fresh_names(f"{name}_of_model"))
+    clashing = (name for name in view.weights if tensors & {name.removesuffix(ending) for ending in _MADE} - {name})
+    fresh = {name: view.fresh_name(f"{name}_of_model") for name in clashing if name not in inside}
     view.rename_inputs(fresh)
     view.rename_weights(lambda name: fresh.get(name, name))
 

@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.files.well_formed import inline_calls
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, model_of, node_key, subgraphs
 from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.shapes.footprint import GROWING, tensor_bytes
 from onnxfold.graph.tensors import Array, constant_value, to_proto
@@ -43,16 +43,8 @@ def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> d
     """
     made = dict.fromkeys(o for n in nodes for o in n.output if o)  # in order: files must not depend on hashing
     inputs = dict.fromkeys(i for n in nodes for i in n.input if i and i not in made)
-    graph = helper.make_graph(
-        list(nodes),
-        "constants",
-        [],
-        [helper.make_empty_tensor_value_info(o) for o in made],
-        [to_proto(name, view.weight(name)) for name in inputs],
-    )
-    model = helper.make_model(graph, opset_imports=list(view.model.opset_import), ir_version=view.model.ir_version)
-    model = onnx.shape_inference.infer_shapes(model)
-    surgeon = gs.import_onnx(model)
+    model = model_of(nodes, [], [to_proto(name, view.weight(name)) for name in inputs], view.model)
+    surgeon = gs.import_onnx(onnx.shape_inference.infer_shapes(model))
     with contextlib.redirect_stdout(io.StringIO()) as chatter:
         surgeon.fold_constants(size_threshold=limit_bytes, error_ok=True)
     if chatter.getvalue():

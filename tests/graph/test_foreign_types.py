@@ -35,7 +35,8 @@ def _results(
 ) -> list[foreign_types.TensorType | None]:
     names = [f"x{i}" if kind else "" for i, kind in enumerate(inputs)]
     node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], domain=domain, **attrs)
-    return result_types(node, inputs, {}, VERSIONS if domain else {"": 9}, 8)
+    opsets = [helper.make_opsetid(*version) for version in (VERSIONS if domain else {"": 9}).items()]
+    return result_types(node, inputs, {}, onnx.ModelProto(ir_version=8, opset_import=opsets))
 
 
 def test_packed_queries() -> None:

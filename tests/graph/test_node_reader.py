@@ -55,8 +55,8 @@ def test_constants_and_shapes() -> None:
     assert sizes.tolist() == [4, 4]
     assert node.constant(0) is None
     assert node.constant(1) is None
-    assert node.known_shape("y") == (None, 3, 4, 4)
-    assert node.known_shape("nothing") is None
+    assert node.view.shape("y") == (None, 3, 4, 4)
+    assert node.view.shape("nothing") is None
 
 
 def test_all_readers_are_one() -> None:

@@ -48,7 +48,10 @@ def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
 
 def keep_whole(node: NodeContext, heads: Heads) -> None:
     """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
-    node.whole(heads.axis, heads.size, heads.start, heads.stop)
+    if heads.size < 1:
+        raise CannotDeclareError(f"'{heads.axis.tensor}' is too narrow for {heads.count} heads")
+    if heads.size > 1:
+        node.link(heads.axis, heads.axis, heads.positions, np.repeat(heads.firsts, heads.size))
     node.keep_apart(heads.axis)
 
 

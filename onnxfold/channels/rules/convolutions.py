@@ -59,7 +59,7 @@ def conv(node: NodeContext) -> None:
         if group == 1:
             node.rotatable(out)
     if node.input(2):
-        node.hold_vector(2, Role.BIAS, out)
+        node.hold(node.axis(node.input(2), 0), Role.BIAS, out)
 
 
 @channel_rule(
@@ -129,7 +129,7 @@ def conv_transpose(node: NodeContext) -> None:
     else:
         _follow_filters(node, group, (Role.CONSUMER, into), (Role.PRODUCER, out))
     if node.input(2):
-        node.hold_vector(2, Role.BIAS, out)
+        node.hold(node.axis(node.input(2), 0), Role.BIAS, out)
 
 
 @channel_rule(

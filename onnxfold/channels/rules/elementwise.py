@@ -37,13 +37,6 @@ def dropout(node: NodeContext) -> None:
         node.link_all(node.input(0), output)
 
 
-@channel_rule("PRelu", result=Result.IN_PLACE)
-def prelu(node: NodeContext) -> None:
-    """Let the slope broadcast to the input."""
-    node.link_all(node.input(0), node.output())
-    node.link_broadcast(node.input(1), node.output(), Role.PARAMETER)
-
-
 _IN_PLACE = ("Div", "Max", "Min", "Mul", "Pow")
 _NEW = (
     "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
@@ -71,7 +64,7 @@ def additive(node: NodeContext) -> None:
                 node.rotatable(node.axis(tensor, -i))
 
 
-@channel_rule(*_IN_PLACE, result=Result.IN_PLACE)
+@channel_rule(*_IN_PLACE, "PRelu", result=Result.IN_PLACE)
 @channel_rule(*_NEW)
 def broadcast(node: NodeContext) -> None:
     """Equal positions of all operands and of the result are one channel; a constant operand is a parameter."""

@@ -28,7 +28,7 @@ def instance_normalization(node: NodeContext) -> None:
 
 def _scale_and_bias(node: NodeContext) -> None:
     for index, role in ((1, Role.PARAMETER), (2, Role.BIAS)):
-        node.hold_vector(index, role, node.axis(node.output(), 1))
+        node.hold(node.axis(node.input(index), 0), role, node.axis(node.output(), 1))
 
 
 @channel_rule(*NORMS, mixes=_OVER_CHANNELS)

@@ -120,10 +120,7 @@ def _link_leading(node: NodeContext, operand: str, result: str) -> None:
     for i in range(3, rank + 1):
         a, b = Axis(operand, rank - i), Axis(result, out_rank - i)
         if node.width(a) != 1:
-            if node.is_weight(operand):
-                node.use(a, Role.PRODUCER, b)
-            else:
-                node.link(a, b)
+            node.hold(a, Role.PRODUCER, b)
 
 
 _SUMS = "it sums over this index of two activations, where a merged channel would count only once"
@@ -145,13 +142,8 @@ def einsum(node: NodeContext) -> None:
     operands = list(zip(node.inputs, terms, strict=True))
     for tensor, term in operands:
         for axis, letter in enumerate(term):
-            if letter not in result:
-                continue
-            target = Axis(node.output(), result.index(letter))
-            if node.is_weight(tensor):
-                node.use(Axis(tensor, axis), Role.PRODUCER, target)
-            else:
-                node.link(Axis(tensor, axis), target)
+            if letter in result:
+                node.hold(Axis(tensor, axis), Role.PRODUCER, Axis(node.output(), result.index(letter)))
     if len(operands) == 2 and sum(node.is_weight(t) for t, _ in operands) == 1:
         (weight, weight_term), (other, other_term) = sorted(operands, key=lambda o: not node.is_weight(o[0]))
         for axis, letter in enumerate(weight_term):

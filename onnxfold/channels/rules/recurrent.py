@@ -38,10 +38,7 @@ def recurrent(node: NodeContext) -> None:
             vector = node.axis(node.weight(index, "its bias"), 1)
             node.use(vector, role, anchor, None, np.tile(np.arange(hidden), times))
     for tensor in [*states[1:], *filter(None, (node.input(5), node.input(6)))]:
-        if node.is_weight(tensor):
-            node.use(node.axis(tensor, -1), Role.PARAMETER, anchor)
-        else:
-            node.link(anchor, node.axis(tensor, -1))
+        node.link(anchor, node.axis(tensor, -1))
     node.count(anchor, "hidden_size")
     if node.output(0):
         node.carry([0] if batch_first else [1], [0] if batch_first else [2])

@@ -23,21 +23,19 @@ def reduce(node: NodeContext) -> None:
         axes = [int(a) for a in np.atleast_1d(np.asarray(node.value("axes", []), np.int64))]
     if not axes and not node.integer("noop_with_empty_axes", 0):
         axes = list(range(rank))
-    link_unreduced(node, {a % rank for a in axes}, keepdims=bool(node.integer("keepdims", 1)))
+    _link_unreduced(node, {a % rank for a in axes})
 
 
 @channel_rule("ArgMax", "ArgMin", mixes="its result is a position on this axis")
 def arg_extremum(node: NodeContext) -> None:
     """One axis is reduced to an index."""
-    rank = node.rank(node.input(0))
-    axis = node.integer("axis", 0) % rank
-    link_unreduced(node, {axis}, keepdims=bool(node.integer("keepdims", 1)))
+    _link_unreduced(node, {node.integer("axis", 0) % node.rank(node.input(0))})
 
 
-def link_unreduced(node: NodeContext, reduced: set[int], *, keepdims: bool) -> None:
+def _link_unreduced(node: NodeContext, reduced: set[int]) -> None:
     """Link every axis that is not reduced to its place in the result."""
     kept = [axis for axis in range(node.rank(node.input(0))) if axis not in reduced]
-    node.carry(kept, kept if keepdims else range(len(kept)))
+    node.carry(kept, kept if node.integer("keepdims", 1) else range(len(kept)))
 
 
 @channel_rule("Shape", mixes="its width is read as a number that the model computes with", carries=True)

@@ -102,11 +102,9 @@ def gather(node: NodeContext) -> None:
     for source in range(rank):
         if source != axis:
             result = Axis(y, source if source < axis else source + index_rank - 1)
+            node.hold(Axis(data, source), Role.PRODUCER, result)
             if node.is_weight(data):
-                node.use(Axis(data, source), Role.PRODUCER, result)
                 node.rotatable(result)
-            else:
-                node.link(Axis(data, source), result)
     chosen = node.constant(1)
     if chosen is not None and chosen.ndim == 1 and not node.is_weight(data):
         source_axis, result = Axis(data, axis), Axis(y, axis)

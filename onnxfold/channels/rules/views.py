@@ -40,27 +40,26 @@ def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()
         if not ins or not outs:
             for axis in [*(Axis(x, a) for a in ins), *(Axis(y, a) for a in outs)]:
                 node.block(axis, "the sizes before and after it are not known to match; give them with --input-shapes")
-        elif len(ins) == 1 and len(outs) == 1:
+            continue
+        live = [a for a in ins if node.is_live(Axis(x, a))]
+        packed = Axis(x, ins[-1], node.shape(x)[ins[0]] or 0)
+        if len(ins) == 1 and len(outs) == 1:
             node.link(Axis(x, ins[0]), Axis(y, outs[0]))
-            linked.append(Axis(y, outs[0]))
-        elif len(ins) == 2 and node.is_live(packed := Axis(x, ins[1], node.shape(x)[ins[0]] or 0)):
+        elif len(ins) == 2 and node.is_live(packed):
             # Groups of channels, each an axis of its own, become channels again.
             _link_part(node, y, outs, outs[0], packed)
-            linked.append(Axis(y, outs[0]))
-        elif len(outs) == 1:
-            live = [a for a in ins if node.is_live(Axis(x, a))]
-            if len(live) == 1:
-                _link_part(node, x, ins, live[0], Axis(y, outs[0]))
-                linked.append(Axis(y, outs[0]))
-        elif len(ins) == 1 and node.is_live(Axis(x, ins[0])):
+        elif len(outs) == 1 and len(live) == 1:
+            _link_part(node, x, ins, live[0], Axis(y, outs[0]))
+        elif len(ins) == 1 and live:
             # The outermost part: channels in front of their H*W block, heads in front of their width.
             _link_part(node, y, outs, outs[0], Axis(x, ins[0]))
-            linked.append(Axis(y, outs[0]))
-        elif len(outs) == 2 and node.is_live(Axis(x, ins[0])) and outs[1] in inferred:
+        else:
             groups, channels = node.shape(y)[outs[0]] or 0, node.shape(x)[ins[0]] or 0
-            if channels % groups == 0:
+            if len(outs) == 2 and outs[1] in inferred and ins[0] in live and channels % groups == 0:
                 _link_part(node, x, ins, ins[0], Axis(y, outs[1], groups))
                 node.equal_blocks(Axis(x, ins[0]), groups)
+            continue
+        linked.append(Axis(y, outs[0]))
     return linked
 
 

@@ -1,8 +1,7 @@
 """Load a path or a ModelProto as a :class:`~onnxfold.graph.view.GraphView`."""
 
-import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from onnxfold.config import checks
 from onnxfold.errors import (
@@ -23,7 +22,7 @@ from onnxfold.errors import (
     UnsupportedModelError,
 )
 from onnxfold.graph.files import well_formed
-from onnxfold.graph.nodes import all_nodes
+from onnxfold.graph.nodes import model_nodes
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -103,20 +102,20 @@ def _path(model: object) -> Path:
         raise OptionTypeError(f"a model is a path or a ModelProto, not {type(model).__name__}")
     if "\0" in name:
         raise ModelNotFoundError("the path of the model contains a zero byte, which no path may")
+    path = Path(name)
     try:
-        os.stat(name)
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model") from None
     except OSError as error:
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES):
-            raise ModelNotFoundError(f"'{name}' cannot be read: {error.strerror}") from None
-    return Path(name)
+        raise ModelNotFoundError(f"'{path}' cannot be read: {error.strerror}") from None
+    return path
 
 
 def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
     if isinstance(model, ModelProto):
         return model, None, "the given ModelProto"
     path = _path(model)
-    if not path.exists():
-        raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model")
     if path.is_dir():
         raise ModelNotFoundError(f"'{path}' is a folder: give the path of an .onnx file")
     require_regular_file(path)
@@ -170,16 +169,16 @@ def _to_view(proto: ModelProto, base_dir: Path | None, label: str) -> GraphView:
     except well_formed.WiringError as error:
         raise ModelLoadError(f"{label} is broken: {error}") from None
     well_formed.require_inlinable(skeleton)  # shape inference follows every call, too
-    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, label)
+    _read_inner_payloads(skeleton, base_dir, label)
     view = GraphView(skeleton, weights)
     if unsorted:
         view.notes.append(f"the nodes were sorted: {unsorted} of them stood before a node that they read")
     return view
 
 
-def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, label: str) -> None:
+def _read_inner_payloads(model: ModelProto, base_dir: Path | None, label: str) -> None:
     """Read the external data of tensors outside of the main graph's initializers: the model may move."""
-    for node in all_nodes(nodes):
+    for node in model_nodes(model):
         for attr in node.attribute:
             inner = (tensor for graph in (attr.g, *attr.graphs) for tensor in graph.initializer)
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors, *inner):

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from onnxfold.files import Read
+from onnxfold.graph.nodes import messages
 from onnxfold.graph.tensors import LazyTensor, locations
 from onnxfold.graph.view import GraphView
 
@@ -45,8 +45,7 @@ def external_files(path: Path) -> list[Path]:
     except Exception:  # whoever loads it says what is wrong
         return []
     folder = path.resolve().parent
-    graphs = [model.graph, *(g for t in model.training_info for g in (t.initialization, t.algorithm))]
-    tensors = chain(*map(_tensors, graphs), _tensors_of_nodes(n for f in model.functions for n in f.node))
+    tensors = (message for message in messages(model) if isinstance(message, TensorProto))
     return [folder / location for location in dict.fromkeys(locations(tensors))]
 
 
@@ -54,20 +53,3 @@ def lazy_files(view: GraphView) -> list[Path]:
     """Return the files that a view still reads weights from."""
     lazy = [w for w in view.weights.values() if isinstance(w, LazyTensor) and w.base_dir is not None]
     return list(dict.fromkeys(Path(w.base_dir or "", location) for w in lazy for location in locations([w.proto])))
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _tensors_of_nodes(graph.node)
-
-
-def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _tensors(graph)

@@ -44,10 +44,6 @@ def _runs_of(text: str) -> list[dict[str, Any]]:
     return [{"unknown": text}] if text else []
 
 
-#: Elements that are read at a time.
-_PIECE = 1 << 22
-
-
 def fingerprint(view: GraphView) -> str:
     """Return the SHA-256 of nodes, names, shapes and weights, those of open bodies included."""
     hashed = hashlib.sha256(view.model.SerializeToString(deterministic=True))
@@ -59,7 +55,7 @@ def fingerprint(view: GraphView) -> str:
             continue
         weight = holder.weights[name]
         hashed.update(f"\n{name}:{holder.weight_type(name)}:{tuple(weight.shape)}:".encode())
-        for piece in pieces_of(weight, _PIECE):
+        for piece in pieces_of(weight):
             if piece.dtype == object:  # texts
                 hashed.update(repr(piece.tolist()).encode())
             else:

@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -23,7 +24,7 @@ from onnxfold.errors import ModelSaveError, UnsupportedModelError
 from onnxfold.files import Output, Target, explain_errors, replace_file, target_of
 from onnxfold.files.parts import PartFile, folder_lock, part_file
 from onnxfold.graph.files.model_files import external_files, lazy_files
-from onnxfold.graph.tensors import LazyTensor, append_array, bits_per_element, loaded, proto_of, to_proto
+from onnxfold.graph.tensors import LazyTensor, append_array, bits_per_element, loaded, pieces_of, proto_of, to_proto
 from onnxfold.graph.view import GraphView
 
 #: The last bytes of every file of weights that is written here.
@@ -151,8 +152,7 @@ def to_model(view: GraphView) -> ModelProto:
     """Return the view as one ModelProto with its weights inside, which has at most protobuf's 2 GB."""
     if weight_bytes(view) > PROTOBUF_LIMIT:
         raise UnsupportedModelError("the model exceeds 2 GB, more than one ModelProto can hold: save it to a path")
-    model = ModelProto()
-    model.CopyFrom(view.model)
+    model = deepcopy(view.model)
     model.graph.initializer.extend(proto_of(name, weight) for name, weight in view.weights.items())
     return model
 
@@ -196,7 +196,7 @@ def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Ou
 
 
 def _require_one_folder(target: Target) -> None:
-    if target.is_linked_elsewhere:
+    if target.path.is_symlink() and target.path.parent.resolve() != target.real.parent:
         raise ModelSaveError(
             f"'{target.path}' is a link to another folder, '{target.real.parent}', and the weights are looked for "
             "beside the model: give the path that the link leads to"
@@ -211,13 +211,11 @@ def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int
             continue
         offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
         data.seek(offset)
-        weight = view.weights[name]
-        if isinstance(weight, LazyTensor) and weight.is_external:
-            weight.copy_to(data)
-        elif bits_per_element((values := loaded(weight)).dtype) < 8:
-            data.write(to_proto(name, values).raw_data)
+        if bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(view.weight_type(name))) < 8:
+            data.write(to_proto(name, loaded(view.weights[name])).raw_data)
         else:
-            append_array(values, data)
+            for piece in pieces_of(view.weights[name]):
+                append_array(piece, data)
         written[name] = (offset, data.tell() - offset)
     data.write(MARK)
     return written
@@ -225,8 +223,7 @@ def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int
 
 def _with_external(view: GraphView, written: Mapping[str, tuple[int, int]], location: str) -> bytes:
     """Return the model with its large weights in another file."""
-    model = ModelProto()
-    model.CopyFrom(view.model)
+    model = deepcopy(view.model)
     for name, weight in view.weights.items():
         if name not in written:
             model.graph.initializer.append(proto_of(name, weight))

@@ -20,7 +20,7 @@ from math import prod
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper, inliner
 
 from onnxfold.errors import MemoryLimitError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, refill, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, read_names, refill, subgraphs
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
 from onnxfold.machine import memory
 from onnxfold.printable import shortened
@@ -54,11 +54,11 @@ def sort_nodes(model: ModelProto, weights: Iterable[str]) -> int:
         calls_in_order(model.functions)
     except CycleError as error:
         raise WiringError(f"the function '{error.args[1][0][1]}' calls itself") from None
-    moved = sum(_sort(f, f.input, f.output, ())[1] for f in model.functions)
-    return moved + _sort_graph(model.graph, weights, ())[1]
+    moved = sum(_sort(f, f.input, f.output, ()) for f in model.functions)
+    return moved + _sort_graph(model.graph, weights, ())
 
 
-def _sort_graph(graph: GraphProto, weights: Iterable[str], around: tuple[_Around, ...]) -> tuple[dict[str, str], int]:
+def _sort_graph(graph: GraphProto, weights: Iterable[str], around: tuple[_Around, ...]) -> int:
     inputs = [i.name for i in graph.input]
     twice = _repeated(inputs)
     if twice is not None:
@@ -70,39 +70,31 @@ def _sort_graph(graph: GraphProto, weights: Iterable[str], around: tuple[_Around
 
 def _sort(
     graph: GraphProto | FunctionProto, sources: Iterable[str], results: Iterable[str], around: tuple[_Around, ...]
-) -> tuple[dict[str, str], int]:
-    """Check and sort one graph; return the outer names that it reads, by the node that reads them, and nodes moved."""
+) -> int:
+    """Check and sort one graph and the bodies in it; return how many nodes stood before a node that they read."""
     nodes = list(graph.node)
     named = _repeated(node.name for node in nodes if node.name)
     if named is not None:
         raise WiringError(f"two nodes are called '{named}'; onnxruntime does not load that either: rename one")
     writers = _writers(nodes, dict.fromkeys(sources, _GIVEN), around)
-    captured: dict[str, str] = {}
     needs: list[list[int]] = []
     moved = 0
     for i, node in enumerate(nodes):
-        read = dict.fromkeys(filter(None, node.input), "")
-        for body in subgraphs(node):
-            inner, unsorted = _sort_graph(body, (), (*around, _Around(writers, i)))
-            read |= inner
-            moved += unsorted
-        for name, reader in read.items():
-            if name in writers:
-                continue
-            if not any(name in outer.writers for outer in around):
+        moved += sum(_sort_graph(body, (), (*around, _Around(writers, i))) for body in subgraphs(node))
+        read = read_names(node)
+        for name in read:
+            if name not in writers and not any(name in outer.writers for outer in around):
                 raise WiringError(
-                    f"{reader or node_label(node)} reads '{name}', which is neither an input, nor a weight, nor a "
-                    "node's output"
+                    f"{node_label(node)} reads '{name}', which is neither an input, nor a weight, nor a node's output"
                 )
-            captured[name] = reader or node_label(node)
-        needs.append([writer for writer in (writers.get(name, _GIVEN) for name in read) if writer != _GIVEN])
+        needs.append([writers[name] for name in read if writers.get(name, _GIVEN) != _GIVEN])
     for name in results:
         if name not in writers:
             raise WiringError(f"the output '{name}' of a graph is neither an input, nor a weight, nor a node's output")
     early = sum(any(writer >= i for writer in need) for i, need in enumerate(needs))
     if early:
         refill(graph.node, (NodeProto.FromString(nodes[i].SerializeToString()) for i in _order(nodes, needs)))
-    return captured, moved + early
+    return moved + early
 
 
 def _writers(nodes: Sequence[NodeProto], writers: dict[str, int], around: tuple[_Around, ...]) -> dict[str, int]:

@@ -12,7 +12,7 @@ import onnxruntime as ort
 from onnx import NodeProto
 
 from onnxfold.errors import EndlessRunError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, model_nodes, subgraphs
 from onnxfold.graph.tensors import LazyTensor, Weight, constant_value, loaded
 from onnxfold.graph.view import GraphView
 
@@ -24,8 +24,7 @@ _FOREVER = 2**31 - 1
 
 def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> str | None:
     """Return the name of a Loop that may never end, in some nodes or anywhere in a model; None if all end."""
-    functions = view.model.functions if nodes is None else ()
-    inside = list(all_nodes([*(view.nodes if nodes is None else nodes), *(n for f in functions for n in f.node)]))
+    inside = list(model_nodes(view.model) if nodes is None else all_nodes(nodes))
     loops = [node for node in inside if node.op_type == "Loop" and node.domain in DEFAULT_DOMAINS]
     known: dict[str, Weight] = {}
     for node in (*view.nodes, *inside) if loops else ():

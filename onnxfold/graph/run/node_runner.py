@@ -1,14 +1,13 @@
 """Single operators in onnxruntime, and addends between them: for walks that read or change a network inside."""
 
 from collections.abc import Collection, Mapping
-from itertools import count
 
 import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, node_key, read_names, rewritten, subgraphs
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, model_of, node_key, read_names, rewritten, subgraphs
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
@@ -64,12 +63,7 @@ class NodeSessions:
     ) -> ort.InferenceSession:
         """Return a session for one node alone, which holds the weights `constants` of the graph; packed if `packs`."""
         inputs = [helper.make_tensor_value_info(n, elem_type_of(v), [None] * np.ndim(v)) for n, v in feeds.items()]
-        held = [to_proto(n, self._view.weight(n)) for n in constants]
-        outputs = [helper.make_empty_tensor_value_info(o) for o in node.output if o]
-        graph = helper.make_graph([node], "node", inputs, outputs, held)
-        model = helper.make_model(
-            graph, opset_imports=list(self._view.model.opset_import), ir_version=self._view.model.ir_version
-        )
+        model = model_of([node], inputs, [to_proto(n, self._view.weight(n)) for n in constants], self._view.model)
         level = ort.GraphOptimizationLevel
         options = session_options(level.ORT_ENABLE_ALL if packs else level.ORT_DISABLE_ALL)
         options.enable_cpu_mem_arena = keeps_memory
@@ -106,15 +100,13 @@ class NodeRunner:
             raise VerificationError(
                 f"node '{self._name}' reads a sequence of tensors, which no run node by node hands on"
             )
-        if self._shares:
-            arrays = {n: arrays[n] for n in self._node.input if n}
         try:
-            if self._session is None and self._shares:
-                self._session = self._sessions.shared(self._node, arrays)
+            if self._shares:
+                arrays = {n: arrays[n] for n in self._node.input if n}
+                self._session = self._session or self._sessions.shared(self._node, arrays)
+                arrays = {f"i{i}": values for i, values in enumerate(arrays.values())}
             elif self._session is None:
                 self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
-            if self._shares:
-                arrays = dict(zip(map(_input, count()), arrays.values(), strict=False))
             with limit_run(self._loop) as options:
                 values = self._session.run(None, arrays, options)
         except VerificationError:
@@ -151,14 +143,9 @@ class NodeRunner:
         return np.ascontiguousarray(weight)
 
 
-def _input(i: int) -> str:
-    """Return the name of the i-th tensor that a node reads, in a session that is shared."""
-    return f"i{i}"
-
-
 def _drop_names(node: NodeProto) -> NodeProto:
-    """Return a node without its name and those of its tensors."""
-    inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
+    """Return a node without its name, which reads tensors i0, i1, ... and writes o0, o1, ..."""
+    inputs = {n: f"i{i}" for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
     alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
     alike.input.extend(inputs[n] for n in node.input)
     alike.output.extend(n and f"o{i}" for i, n in enumerate(node.output))
@@ -182,13 +169,10 @@ def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:
 
 def add_behind(view: GraphView, addends: Mapping[str, str]) -> None:
     """Add weights to tensors; the sums take the tensors' names."""
-    if not addends:
-        return
-    nodes = []
+    made: dict[str, list[NodeProto]] = {}
     for node in view.nodes:
         fresh = {name: view.fresh_name(f"{name}_without_addend") for name in node.output if name in addends}
-        nodes.append(rewritten(node, outputs=[fresh.get(name, name) for name in node.output]) if fresh else node)
-        nodes += [
-            helper.make_node("Add", [old, addends[name]], [name], f"{name}_addend") for name, old in fresh.items()
-        ]
-    view.replace_nodes(nodes)
+        sums = [helper.make_node("Add", [old, addends[name]], [name], f"{name}_addend") for name, old in fresh.items()]
+        if fresh:
+            made[node_key(node)] = [rewritten(node, outputs=[fresh.get(name, name) for name in node.output]), *sums]
+    view.expand(made)

@@ -61,17 +61,14 @@ def profile_kernels(model: ModelProto, feeds: Feeds, *, threads: int, runs: int,
         events = json.loads(Path(session.end_profiling()).read_text())
         nodes = {node.name: node for node in onnx.load(str(changed), load_external_data=False).graph.node}
     times: dict[str, list[float]] = {}
-    kinds: dict[str, str] = {}
     for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith(_EVENT):
-            name = event["name"].removesuffix(_EVENT)
+        name = event["name"].removesuffix(_EVENT)
+        if event.get("cat") == "Node" and event["name"] != name and name in nodes:
             times.setdefault(name, []).append(event["dur"] * 1e-6)
-            kinds[name] = event.get("args", {}).get("op_name", "")
-    per_run = {name: _per_run(np.array(durations), warm_up + runs)[warm_up:] for name, durations in times.items()}
+    per_run = ((nodes[name], _per_run(np.array(seconds), warm_up + runs)) for name, seconds in times.items())
     return [
-        Kernel(name, kinds[name], tuple(nodes[name].input), tuple(nodes[name].output), seconds)
-        for name, seconds in per_run.items()
-        if name in nodes
+        Kernel(node.name, node.op_type, tuple(node.input), tuple(node.output), seconds[warm_up:])
+        for node, seconds in per_run
     ]
 
 

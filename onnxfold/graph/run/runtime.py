@@ -7,8 +7,7 @@ from onnx import ModelProto
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.well_formed import node_label
-from onnxfold.graph.nodes import all_nodes, canonical_domain
-from onnxfold.graph.run import runtime
+from onnxfold.graph.nodes import canonical_domain, model_nodes
 from onnxfold.machine.threads import usable_cores
 
 # Warnings of the default logger reach the terminal past the session's own setting.
@@ -46,8 +45,8 @@ def _operators() -> frozenset[tuple[str, str]]:
 def require_known_operators(model: ModelProto) -> None:
     """Refuse a model that onnxruntime will not load for an operator, before anything else is done with it."""
     functions = {(function.domain, function.name) for function in model.functions}
-    for node in all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
-        if (node.domain, node.op_type) not in functions and not runtime.runs(node.domain, node.op_type):
+    for node in model_nodes(model):
+        if (node.domain, node.op_type) not in functions and not runs(node.domain, node.op_type):
             whose = f" of the domain '{node.domain}'" if node.domain else ""
             raise UnsupportedModelError(
                 f"{node_label(node)}{whose} is an operator that onnxruntime does not have, so no result can be "

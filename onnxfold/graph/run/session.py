@@ -5,19 +5,20 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import save, to_model
-from onnxfold.graph.nodes import all_nodes, is_quantized, subgraphs
+from onnxfold.graph.nodes import is_quantized, messages
 from onnxfold.graph.run import loops
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
@@ -36,20 +37,15 @@ def float32_twin(model: ModelProto) -> ModelProto:
     Only the types change: weights, declared inputs, outputs and intermediate values, targets of Cast, and constants in
     attributes. The twin computes what the model would, in another precision.
     """
-    twin = ModelProto()
-    twin.CopyFrom(model)
-    nodes = list(all_nodes(twin.graph.node))
-    for graph in (twin.graph, *(body for node in nodes for body in subgraphs(node))):
-        for info in (*graph.input, *graph.output, *graph.value_info):
-            if info.type.tensor_type.elem_type in _OTHER_FLOATS:
-                info.type.tensor_type.elem_type = TensorProto.FLOAT
-        for tensor in graph.initializer:
-            _convert_tensor(tensor)
-    for attr in (attr for node in nodes for attr in node.attribute):
-        if attr.name in ("to", "dtype") and attr.i in _OTHER_FLOATS:
-            attr.i = TensorProto.FLOAT
-        elif attr.type == onnx.AttributeProto.TENSOR:
-            _convert_tensor(attr.t)
+    twin = deepcopy(model)
+    for message in messages(twin):
+        if isinstance(message, TypeProto.Tensor) and message.elem_type in _OTHER_FLOATS:
+            message.elem_type = TensorProto.FLOAT
+        elif isinstance(message, TensorProto) and message.data_type in _OTHER_FLOATS:
+            values = numpy_helper.to_array(message).astype(np.float32)
+            message.CopyFrom(numpy_helper.from_array(values, message.name))
+        elif isinstance(message, AttributeProto) and message.name in ("to", "dtype") and message.i in _OTHER_FLOATS:
+            message.i = TensorProto.FLOAT
     return twin
 
 
@@ -60,37 +56,22 @@ def has_other_floats(model: ModelProto) -> bool:
     return bool(types & _OTHER_FLOATS)
 
 
-def _convert_tensor(tensor: TensorProto) -> None:
-    if tensor.data_type in _OTHER_FLOATS:
-        values = numpy_helper.to_array(tensor).astype(np.float32)
-        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-
-
-def fit_empty(name: str, values: Array, shapes: Mapping[str, Shape | None]) -> Array:
-    """Return the values of an input; empty ones with the dimensions that are fixed there.
-
-    Of two networks, one may have fewer heads in its caches than the other. Both are run on the same inputs.
-    """
-    wanted = shapes.get(name)
-    if values.size or wanted is None or len(wanted) != values.ndim:
-        return values
-    shape = tuple(have if want is None else want for have, want in zip(values.shape, wanted, strict=True))
-    return values if 0 not in shape else np.zeros(shape, values.dtype)
-
-
 def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) -> dict[str, Array]:
-    """Return inputs as a network takes them: empty ones in its own shapes, as many as it has.
+    """Return inputs as a network takes them: empty ones with the dimensions that are fixed there, as many as it has.
 
-    Of two networks, one may also have fewer caches than the other. One empty input is as good as another.
+    Of two networks that are run on the same inputs, one may have fewer caches, and fewer heads in them, than the other.
+    One empty input is as good as another.
     """
-    fitted = {
-        name: fit_empty(name, values, shapes) for name, values in feeds.items() if name in shapes or np.size(values)
-    }
-    for name in [name for name in shapes if name not in fitted]:
-        rank = len(shapes[name] or ())
-        like = next((values for values in feeds.values() if values.ndim == rank and not values.size), None)
-        if like is not None:
-            fitted[name] = fit_empty(name, like, shapes)
+    fitted = {name: values for name, values in feeds.items() if name in shapes or np.size(values)}
+    empty = [values for values in feeds.values() if not np.size(values)]
+    for name, wanted in shapes.items():
+        like = next((values for values in empty if values.ndim == len(wanted or ())), None)
+        values = fitted.get(name, like)
+        if values is not None:
+            fitted[name] = values
+            if not values.size and values.ndim == len(wanted or ()):
+                shape = [have if want is None else want for have, want in zip(values.shape, wanted or (), strict=True)]
+                fitted[name] = np.zeros(shape, values.dtype) if 0 in shape else values
     return fitted
 
 

@@ -47,7 +47,7 @@ class Footprint:
         written = dict.fromkeys(sizes, 0)
         read = {name: i for i, node in enumerate(view.nodes) for name in read_names(node)}
         read |= {} if walked else dict.fromkeys(view.output_names, len(view.nodes))
-        nodes = view.nodes[: _last_layer(view, types, sampled)] if walked else view.nodes
+        nodes = view.nodes[: _last_layer(view, sampled)] if walked else view.nodes
         for i, node in enumerate(nodes):
             # Not their sum: sizes of a stream that blocks add to would double with every block.
             largest_read = max((sizes[name] for name in read_names(node) if name in sizes), default=0)
@@ -81,19 +81,14 @@ def _sampled_tensors(view: GraphView) -> set[str]:
     return set(view.input_names).union(*(node.output for node in reached_nodes(view.nodes, view.input_names)))
 
 
-def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[str]) -> int | None:
+def _last_layer(view: GraphView, sampled: set[str]) -> int | None:
     """Return the place of the last node that reads a matrix of weights, and activations; None where there is none."""
 
     def is_layer(node: NodeProto) -> bool:
-        read = read_names(node)
-        is_matrix = (name not in sampled and len(_dims(view, types, name)) > 1 for name in read)
-        return not sampled.isdisjoint(read) and any(is_matrix)
+        read = set(read_names(node))
+        return not sampled.isdisjoint(read) and any(len(view.shape(name) or ()) > 1 for name in read - sampled)
 
     return max((i for i, node in enumerate(view.nodes) if is_layer(node)), default=None)
-
-
-def _dims(view: GraphView, types: Mapping[str, TensorType], name: str) -> Sequence[int | None]:
-    return (view.shape(name) or ()) if view.is_weight(name) else types[name][1] if name in types else ()
 
 
 def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

@@ -15,8 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 import onnxruntime as ort
-from onnx import NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from onnxfold.graph.nodes import model_of
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, TensorType, known_dimensions, to_proto, type_in_onnxruntime
 
@@ -53,51 +54,30 @@ _OPEN = "onnxfold_open_dimension"
 
 
 def result_types(
-    node: NodeProto,
-    inputs: Sequence[TensorType | None],
-    constants: Mapping[int, Array],
-    opsets: Mapping[str, int],
-    ir_version: int,
+    node: NodeProto, inputs: Sequence[TensorType | None], constants: Mapping[int, Array], model: ModelProto
 ) -> list[TensorType | None]:
-    """Return the types of a node's results, None where nothing can be told."""
+    """Return the types of the results of a model's node, None where nothing can be told."""
     alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
     alike.input.extend(name and f"i{i}" for i, name in enumerate(node.input))
     alike.output.extend(name and f"o{i}" for i, name in enumerate(node.output))
-    held = tuple(to_proto(f"i{i}", v).SerializeToString() for i, v in sorted(constants.items()))
-    versions = tuple(sorted(opsets.items()))
-    return list(_session_types(alike.SerializeToString(deterministic=True), tuple(inputs), held, versions, ir_version))
+    kinds = [(f"i{i}", kind) for i, kind in enumerate(inputs) if kind is not None and i not in constants]
+    infos = [helper.make_tensor_value_info(name, kind[0], _sizes_or_symbols(kind)) for name, kind in kinds]
+    alone = model_of([alike], infos, [to_proto(f"i{i}", values) for i, values in constants.items()], model)
+    types = _session_types(alone.SerializeToString(deterministic=True), tuple(kinds))
+    return [types.get(name) for name in alike.output]
 
 
 @lru_cache(maxsize=1024)
-def _session_types(
-    node: bytes,
-    inputs: tuple[TensorType | None, ...],
-    held: tuple[bytes, ...],
-    opsets: tuple[tuple[str, int], ...],
-    ir_version: int,
-) -> tuple[TensorType | None, ...]:
-    proto = NodeProto.FromString(node)
-    constants = [TensorProto.FromString(tensor) for tensor in held]
-    known = {t.name for t in constants}
-    kinds = {f"i{i}": kind for i, kind in enumerate(inputs) if kind is not None and f"i{i}" not in known}
-    graph = helper.make_graph(
-        [proto],
-        "node",
-        [helper.make_tensor_value_info(name, kind[0], _sizes_or_symbols(kind)) for name, kind in kinds.items()],
-        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-        constants,
-    )
-    imports = [helper.make_opsetid(domain, version) for domain, version in opsets]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+def _session_types(model: bytes, kinds: tuple[tuple[str, TensorType], ...]) -> Mapping[str, TensorType | None]:
     options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, threads=1)
     try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception:  # onnxruntime raises many types
-        return (None,) * len(proto.output)
+        return {}
     types = {output.name: _read_output(output) for output in session.get_outputs()}
     if any(kind is None or None in known_dimensions(kind) for kind in types.values()):
-        types |= _run_types(session, kinds, types)
-    return tuple(types.get(name) for name in proto.output)
+        types |= _run_types(session, dict(kinds), types)
+    return types
 
 
 def _read_output(output: ort.NodeArg) -> TensorType | None:

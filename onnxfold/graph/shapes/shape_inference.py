@@ -5,6 +5,7 @@ import faulthandler
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from types import MappingProxyType
 
 import numpy as np
@@ -62,7 +63,7 @@ def infer_types(
     model: ModelProto,
     weights: Mapping[str, Weight],
     input_shapes: Mapping[str, Sequence[int]],
-    learned: Mapping[str, TensorType] = MappingProxyType({}),
+    learned: Mapping[str, TensorType],
 ) -> dict[str, TensorType]:
     """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
     work = light_model(model, weights, input_shapes)
@@ -82,8 +83,7 @@ def light_model(
     model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
 ) -> ModelProto:
     """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input."""
-    work = ModelProto()
-    work.CopyFrom(model)
+    work = deepcopy(model)
     drop_inferable(work)
     sources = {*weights, *(i.name for i in work.graph.input)}
     for output in work.graph.output:
@@ -117,20 +117,21 @@ def _infer_with_runtime(
     """Return types where onnxruntime is asked for results of some nodes; inference and questions take turns."""
     # Nodes that differ in nothing but names are taken to give the same until it is known what they read. Symbols that
     # inference makes up have other names every time, so that they are no news.
-    opsets = {o.domain: o.version for o in work.opset_import}
     answers: dict[str, TensorType] = {}
     inferred, read = work, {name for node in foreign for name in node.input}
+    constant = {name: weight for name, weight in weights.items() if name in read}
+    held = {name: (type_of(w), tuple(w.shape), ("",) * len(w.shape)) for name, w in constant.items()}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
         inferred = _infer_shapes(_declaring(work, answers))
-        types = read_types(inferred, read)
+        types = read_types(inferred, read) | held
         fresh: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
-            inputs = [_type_of(name, types, weights) for name in node.input]
+            inputs = [types.get(name) for name in node.input]
             key = node.domain, node.op_type, b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
             if all(kind is not None for name, kind in zip(node.input, inputs, strict=True) if name):
-                constants = {i: v for i, n in enumerate(node.input) if (v := _value(weights.get(n))) is not None}
-                alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
+                constants = {i: v for i, n in enumerate(node.input) if (v := _value(constant.get(n))) is not None}
+                alike[key] = result_types(node, inputs, constants, work)
             results = alike.get(key, [None] * len(node.output))
             fresh.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
         if _drop_made_up_symbols(fresh) == _drop_made_up_symbols(answers):
@@ -158,25 +159,12 @@ def _is_foreign(node: NodeProto) -> bool:
 
 def _declaring(work: ModelProto, kinds: Mapping[str, TensorType]) -> ModelProto:
     """Return a model with types of some tensors."""
-    if not kinds:
-        return work
-    declared = ModelProto()
-    declared.CopyFrom(work)
+    declared = deepcopy(work)
     outputs = {output.name: output for output in declared.graph.output}
     for name, kind in kinds.items():
-        info = outputs.get(name)
-        if info is None:
-            declared.graph.value_info.append(typed_info(name, kind))
-        else:
-            info.CopyFrom(typed_info(name, kind))
+        info = outputs.get(name) or declared.graph.value_info.add()
+        info.CopyFrom(typed_info(name, kind))
     return declared
-
-
-def _type_of(name: str, types: Mapping[str, TensorType], weights: Mapping[str, Weight]) -> TensorType | None:
-    value = weights.get(name)
-    if value is None:
-        return types.get(name)
-    return type_of(value), tuple(value.shape), ("",) * len(value.shape)
 
 
 def _value(weight: Weight | None) -> Array | None:
@@ -204,11 +192,8 @@ def _stand_ins(node: NodeProto) -> list[NodeProto]:
     op_type, inputs = _SHAPED_AS[node.op_type]
     known = onnx.defs.get_schema(op_type).attributes
     kept = [a for a in node.attribute if a.name in known]
-    read = node.input[:inputs]
-    made = [NodeProto(op_type=op_type, input=read, output=node.output[:1], attribute=kept)]
-    if len(node.output) > _SUM and node.output[_SUM]:
-        made.append(NodeProto(op_type=op_type, input=read, output=[node.output[_SUM]]))
-    return made
+    results = [node.output[0], *filter(None, node.output[_SUM:])]
+    return [NodeProto(op_type=op_type, input=node.input[:inputs], output=[o], attribute=kept) for o in results]
 
 
 def _infer_shapes(work: ModelProto) -> ModelProto:
@@ -225,18 +210,15 @@ def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
     if max((o.version for o in work.opset_import if o.domain in DEFAULT_DOMAINS), default=0) >= _NEGATIVE_AXES:
         return False
     concats = [node for node in work.graph.node if node.op_type == "Concat" and node.domain in DEFAULT_DOMAINS]
-    backwards = [(node, attr) for node in concats for attr in node.attribute if attr.name == "axis" and attr.i < 0]
-    if not backwards:
-        return False
     ranks = {name: len(kind[1]) for name, kind in read_types(inferred).items()}
     ranks |= {tensor.name: len(tensor.dims) for tensor in work.graph.initializer}
-    left = len(backwards)
-    for node, attr in backwards:
+    counted = False
+    for node, attr in ((n, attr) for n in concats for attr in n.attribute if attr.name == "axis"):
         rank = next((ranks[name] for name in node.input if name in ranks), 0)
-        if -rank <= attr.i:
+        if -rank <= attr.i < 0:
             attr.i += rank
-            left -= 1
-    return left < len(backwards)
+            counted = True
+    return counted
 
 
 def _inferred_once(work: ModelProto) -> ModelProto:
