@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnxfold
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.cli import cli
 from onnxfold.config import FoldConfig
 from onnxfold.errors import MemoryLimitError, UnsupportedModelError, VerificationError
@@ -284,6 +285,24 @@ def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ZeroDivisionError):
         onnxfold.fold(models.residual(0), **REFINED)
     assert sizes == [5]
+
+
+def test_steps_of_a_language_model_are_counted_by_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else counts: what an attention of onnxruntime costs is not known, and a decoder trained for hours."""
+    asked: list[int] = []
+
+    def stop(text: str, done: int, total: int) -> None:
+        if text == refine.STAGE:
+            asked.append(total)
+            raise KeyboardInterrupt
+
+    model = genai_decoder("packed")
+    folded = load(onnxfold.fold(model, **PRUNED).model)
+    per_step = 4 * count_token_macs(folded) * refine.TOKENS_PER_STEP  # forward, twice backward, and the original
+    monkeypatch.setattr(refine, "_COST_OF_TOKENS", 300.5 * per_step)
+    result = onnxfold.fold(model, **PRUNED, refine="all", progress=stop)
+    assert asked == [300]
+    assert "after 0 of 300 steps" in _record(result).note
 
 
 def test_bytes_of_activations() -> None:

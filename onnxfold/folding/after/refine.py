@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.layers import holds_statistics
 from onnxfold.config import NO_REFINEMENT, FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
-from onnxfold.folding.after.refine_samples import draw_samples, judge_samples
+from onnxfold.folding.after.refine_samples import TOKENS_PER_STEP, draw_samples, judge_samples, split_steps
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Session, sample_count
@@ -55,8 +56,6 @@ _LEAST, _LEAST_OF_TOKENS, _MOST, _STEP_COST = 400, 200, 1_000, 4e10
 _FEW, _MANY = 16, 64
 #: A forward and a backward pass, and the original's.
 _PASSES = 4
-#: Texts of the length that a free dimension gets, in a step of a language model.
-_TOKENS_PER_STEP = 8
 #: Moments at which held-out answers are looked at, and the steps' worth of samples that are.
 _MOMENTS, _JUDGED = 4, 4
 #: Inverted images that a refinement is shown, and how far matrices go from the closed form, in parts of their size.
@@ -103,14 +102,17 @@ def refine_fold(
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
     began, inputs = time.perf_counter(), _with_more(original, data.inputs, config, progress)
     load_torch()
-    cost = _PASSES * sample_cost(view) * (_TOKENS_PER_STEP if inputs.are_tokens else 1)
-    samples = 1 if inputs.are_tokens else min(max(1 << round(math.log2(_STEP_COST / max(cost, 1.0))), _FEW), _MANY)
     kept = activation_bytes(view, inputs)
-    if not inputs.are_tokens:
+    if inputs.are_tokens:
+        samples = sample_count(split_steps(inputs.batches[:1], inputs, 1)[0])
+        cost, total, least = count_token_macs(view) * TOKENS_PER_STEP, _COST_OF_TOKENS, _LEAST_OF_TOKENS
+    else:
+        sample = max(sample_cost(view), 1.0)
+        samples = min(max(1 << round(math.log2(_STEP_COST / (_PASSES * sample))), _FEW), _MANY)
         samples = max(min(samples, memory.limit() // max(kept, 1)), 1)
-    memory.require(kept * (_TOKENS_PER_STEP if inputs.are_tokens else samples), "a step of a refinement")
-    total, least = (_COST_OF_TOKENS, _LEAST_OF_TOKENS) if inputs.are_tokens else (_COST, _LEAST)
-    steps = config.refine_steps or int(min(max(total / max(cost * samples, 1.0), least), _MOST))
+        cost, total, least = sample * samples, _COST, _LEAST
+    memory.require(kept * samples, "a step of a refinement")
+    steps = config.refine_steps or int(min(max(total / max(_PASSES * cost, 1.0), least), _MOST))
     training = _Training(view, original, inputs, config, samples)
     before = training.judge()
     if note := _why_not(view, inputs, before):

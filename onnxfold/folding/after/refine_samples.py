@@ -31,7 +31,7 @@ _SHIFT = 8
 #: Share of images that are mixed with another one.
 _MIXED = 0.5
 #: Positions of tokens per step.
-_TOKENS = 512
+TOKENS_PER_STEP = 512
 #: Axes of caches that hold keys and values together, whose first axis is no batch.
 _TOGETHER = 5
 
@@ -65,7 +65,7 @@ def split_steps(batches: Batches, inputs: ModelInputs, samples: int) -> Batches:
         size = sample_count(batch)
         if not inputs.fixed_batch and all(values.ndim < _TOGETHER for values in batch.values()):
             length = max((values.shape[1] for values in batch.values() if values.ndim == 2), default=1)
-            size = max(_TOKENS // length, 1) if inputs.are_tokens else samples
+            size = max(TOKENS_PER_STEP // length, 1) if inputs.are_tokens else samples
         parts += list(in_batches(batch, size))
     return parts
 
