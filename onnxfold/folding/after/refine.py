@@ -105,7 +105,7 @@ def refine_fold(
     kept = activation_bytes(view, inputs)
     if inputs.are_tokens:
         samples = sample_count(split_steps(inputs.batches[:1], inputs, 1)[0])
-        cost, total, least = count_token_macs(view) * TOKENS_PER_STEP, _COST_OF_TOKENS, _LEAST_OF_TOKENS
+        cost, total, least = float(count_token_macs(view) * TOKENS_PER_STEP), _COST_OF_TOKENS, _LEAST_OF_TOKENS
     else:
         sample = max(sample_cost(view), 1.0)
         samples = min(max(1 << round(math.log2(_STEP_COST / (_PASSES * sample))), _FEW), _MANY)
