@@ -147,6 +147,11 @@ class Partitioner:
         Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[weight_matching.Partners]] | None
     ) = None
 
+    @property
+    def rotates_streams(self) -> bool:
+        """Whether residual streams are rotated."""
+        return self.rotates == "streams"
+
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""

@@ -132,7 +132,7 @@ def test_the_signs_are_what_was_measured(folded: FoldResult) -> None:
     assert signs.curve_error == pytest.approx(sum(c.error for c in report.diagnostics.error_curves))
 
 
-@pytest.mark.parametrize(("count", "held_out"), [(40, 0), (64, 12), (100, 20), (400, 64)])
+@pytest.mark.parametrize(("count", "held_out"), [(40, 0), (64, 12), (100, 20), (400, 80), (1300, 256)])
 def test_a_fifth_of_many_samples_is_held_out(count: int, held_out: int) -> None:
     model, x = models.residual(0), np.random.default_rng(0).normal(size=(count, 3, 8, 8)).astype(np.float32)
     report = quick_fold(model, 0.4, calibration={model.graph.input[0].name: x}).report
