@@ -6,12 +6,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxfold.machine.instructions import multiplies_bfloat16
+
 #: How much of the running mean and of the running mean square a step keeps.
 _MOMENTUM, _KEPT_MEAN, _KEPT_SQUARE = 0.9, 0.9, 0.99
 #: Coefficients of a polynomial whose fifth iterate maps singular values in (0, 1] close to 1.
 _A, _B, _C, _ITERATIONS = 3.4445, -4.7750, 2.0315, 5
 #: Tables of words are wider, and most of their rows have no gradient in a step.
 _WIDEST = 8192
+#: Matrices from this size on are made orthogonal in bfloat16 where the processor multiplies it, as Muon does: a step of
+#: a language model of 135 M weights takes 7 seconds instead of 10.
+_LARGE = 512
 _TINY = 1e-12
 
 
@@ -58,11 +63,12 @@ def orthogonalise(matrix: Tensor) -> Tensor:
     """Return a matrix of shape (m, n) with the same singular vectors and singular values close to 1."""
     tall = matrix.shape[0] > matrix.shape[1]
     wide = matrix.T if tall else matrix
-    x: Tensor = wide / wide.norm().clamp_min(_TINY)
+    is_half = wide.shape[0] >= _LARGE and wide.device.type == "cpu" and multiplies_bfloat16()
+    x: Tensor = (wide / wide.norm().clamp_min(_TINY)).to(torch.bfloat16 if is_half else wide.dtype)
     for _ in range(_ITERATIONS):
         gram = x @ x.T
         x = _A * x + (_B * gram + _C * gram @ gram) @ x
-    return x.T if tall else x
+    return (x.T if tall else x).to(matrix.dtype)
 
 
 def half_cosine(done: int, steps: int) -> float:

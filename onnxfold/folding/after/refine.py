@@ -47,8 +47,9 @@ STAGE = "refine"
 #: First rates, relative to weights, of which the first that does no harm in so many steps is taken; rates become
 #: smaller along half a cosine. A network without BatchNormalization may bear a twentieth of another's.
 RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4), 8
-#: Cost that a refinement may have: about five minutes of two quiet cores, and of a language model ten.
-_COST, _COST_OF_TOKENS = 30e12, 60e12
+#: Cost that a refinement may have: about five minutes of two quiet cores, and of a language model twenty, whose steps
+#: take as long again to make orthogonal.
+_COST, _COST_OF_TOKENS = 30e12, 40e12
 #: Least number of steps where nobody says it, that of a language model, the largest, and the multiply-accumulates of a
 #: step that is not too small.
 _LEAST, _LEAST_OF_TOKENS, _MOST, _STEP_COST = 400, 200, 1_000, 4e10
