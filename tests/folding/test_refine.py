@@ -34,6 +34,7 @@ torch = pytest.importorskip("torch")
 from onnxfold.folding.after import refine  # noqa: E402
 from onnxfold.torch_graph.executor import unsupported_ops  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
+from onnxfold.torch_graph.orthogonal import OrthogonalSteps  # noqa: E402
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
 PRUNED: dict[str, Any] = {"channel_ratio": 0.4, "method": "prune-l1", **FAST}
@@ -128,6 +129,21 @@ def test_what_brings_answers_no_closer_is_undone(monkeypatch: pytest.MonkeyPatch
     assert str(_record(result)).startswith("refined: 30 steps on")
     assert ", undone: it came no closer, " in str(result.report)
     assert all(np.array_equal(values, _weights(result.model)[name]) for name, values in _weights(plain.model).items())
+
+
+@pytest.mark.parametrize(("ceiling", "steps"), [(10.0, 8), (0.0, 0)])
+def test_a_rate_that_does_harm_is_left_after_a_trial_or_once_the_loss_explodes(
+    ceiling: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+    step = OrthogonalSteps.step
+    monkeypatch.setattr(OrthogonalSteps, "step", lambda self, rate: taken.append(rate) or step(self, rate))
+    monkeypatch.setattr(refine, "RATES", (0.3, 1e-3))
+    monkeypatch.setattr(refine, "_LOST", ceiling)
+    record = _record(onnxfold.fold(encoder(), **PRUNED, refine="all", refine_steps=4))
+    assert taken[:steps] == [0.3] * steps
+    assert len(taken) == (2 * steps if steps else 0) + 4
+    assert record.kept
 
 
 def test_a_fold_that_changes_nothing_is_not_refined() -> None:
