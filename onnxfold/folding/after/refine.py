@@ -259,25 +259,28 @@ class _Training:
 
     def _find_rate(self, before: float) -> float:
         """Return the largest rate that brings held-out answers no farther away; the weights stay."""
-        from onnxfold.torch_graph.orthogonal import OrthogonalSteps
-
         shown = [self._shown() for _ in range(_TRIAL)]
         for rate in RATES:
-            descent, lost = OrthogonalSteps(list(self._weights.values())), False
-            for batch in shown:
-                loss = self._loss(*batch)
-                lost = not loss.item() <= _LOST * before
-                if lost:
-                    break
-                loss.backward()  # type: ignore[no-untyped-call]
-                descent.step(rate)
-            does_no_harm = not lost and self.judge() <= before
+            does_no_harm = self._try_rate(rate, shown, before)
             with self._no_grad():
                 for name, weight in self._weights.items():
                     weight.copy_(self._best[name])
             if does_no_harm:
                 return rate
         return RATES[-1]
+
+    def _try_rate(self, rate: float, shown: "Sequence[tuple[dict[str, Array], list[Tensor]]]", before: float) -> bool:
+        """Take steps of a rate; return whether they bring held-out answers no farther away."""
+        from onnxfold.torch_graph.orthogonal import OrthogonalSteps
+
+        descent = OrthogonalSteps(list(self._weights.values()))
+        for batch in shown:
+            loss = self._loss(*batch)
+            if not loss.item() <= _LOST * before:
+                return False
+            loss.backward()  # type: ignore[no-untyped-call]
+            descent.step(rate)
+        return self.judge() <= before
 
     def _shown(self) -> "tuple[dict[str, Array], list[Tensor]]":
         batch = next(self._draws)
