@@ -34,6 +34,22 @@ def test_rows_are_kept_when_they_are_done_and_taken_up_again(tmp_path: Path, mon
     assert page.read_text().count("| judges |") == 4
 
 
+def test_cells_of_real_images_stand_behind_their_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "resnet32_cifar10_bn.onnx").touch()
+    monkeypatch.setattr(refine, "_test_set", lambda kind, folder: (kind, folder))
+    monkeypatch.setattr(refine, "_given_images", lambda kind, folder: kind)
+    monkeypatch.setattr(
+        refine, "measure", lambda *args: ["30%", "92%", "91%" if args[4:] else "88%", "90%", "", "9", "1"]
+    )
+    page = tmp_path / "page.md"
+    words = ["--data", str(tmp_path), "--models", str(tmp_path), "--page", str(page), "--resume"]
+    words += ["--only", "resnet32_cifar10_bn:0.3"]
+    refine.main(words)
+    assert "| 9 | 1 |  |  |" in page.read_text()
+    refine.main([*words, "--real"])
+    assert "| 9 | 1 | 91% | 90% |" in page.read_text()
+
+
 def test_a_row_has_the_accuracy_of_both_folds(small_network: Path) -> None:
     images = np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32)
     cells = refine.measure(small_network, 0.3, images, np.zeros(8, np.int64))
