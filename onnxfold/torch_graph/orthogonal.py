@@ -1,4 +1,4 @@
-"""Steps of training that are the same in every direction of a matrix."""
+"""Steps of training relative to the size of weights, where wanted the same in every direction of a matrix."""
 
 import math
 from collections.abc import Sequence
@@ -6,33 +6,31 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxfold.machine.instructions import multiplies_bfloat16
-
 #: How much of the running mean and of the running mean square a step keeps.
 _MOMENTUM, _KEPT_MEAN, _KEPT_SQUARE = 0.9, 0.9, 0.99
 #: Coefficients of a polynomial whose fifth iterate maps singular values in (0, 1] close to 1.
 _A, _B, _C, _ITERATIONS = 3.4445, -4.7750, 2.0315, 5
 #: Tables of words are wider, and most of their rows have no gradient in a step.
 _WIDEST = 8192
-#: Matrices from this size on are made orthogonal in bfloat16 where the processor multiplies it, as Muon does: a step of
-#: a language model of 135 M weights takes 7 seconds instead of 10.
-_LARGE = 512
 _TINY = 1e-12
 
 
-class OrthogonalSteps:
-    """Moves weights by steps relative to their size: matrices by their orthogonalised momentum, the rest by Adam.
+class RelativeSteps:
+    """Moves weights by steps relative to their size: matrices by their orthogonalised momentum, or all by Adam.
 
     Folded networks keep few directions per layer, and gradients of layers without BatchNormalization differ by orders
-    between directions; a step that is orthogonalised moves all of them alike (Muon: Jordan et al., 2024).
+    between directions; a step that is orthogonalised moves all of them alike (Muon: Jordan et al., 2024). Scales,
+    biases and wide tables go by Adam.
     """
 
-    def __init__(self, weights: Sequence[Tensor]) -> None:
+    def __init__(self, weights: Sequence[Tensor], *, orthogonal: bool = True) -> None:
         self._weights = weights
         self._sizes = [max(float(w.detach().square().mean().sqrt()), _TINY) for w in weights]
         self._means = [torch.zeros_like(w) for w in weights]
         # Matrices mix several channels into several, few enough to be multiplied with each other.
-        matrices = [w.ndim >= 2 and min(w.shape[:2]) > 1 and max(w.shape[:2]) <= _WIDEST for w in weights]
+        matrices = [
+            orthogonal and w.ndim >= 2 and min(w.shape[:2]) > 1 and max(w.shape[:2]) <= _WIDEST for w in weights
+        ]
         self._squares = [None if m else torch.zeros_like(w) for m, w in zip(matrices, weights, strict=True)]
         self._done = 0
 
@@ -63,12 +61,11 @@ def orthogonalise(matrix: Tensor) -> Tensor:
     """Return a matrix of shape (m, n) with the same singular vectors and singular values close to 1."""
     tall = matrix.shape[0] > matrix.shape[1]
     wide = matrix.T if tall else matrix
-    is_half = wide.shape[0] >= _LARGE and wide.device.type == "cpu" and multiplies_bfloat16()
-    x: Tensor = (wide / wide.norm().clamp_min(_TINY)).to(torch.bfloat16 if is_half else wide.dtype)
+    x: Tensor = wide / wide.norm().clamp_min(_TINY)
     for _ in range(_ITERATIONS):
         gram = x @ x.T
         x = _A * x + (_B * gram + _C * gram @ gram) @ x
-    return (x.T if tall else x).to(matrix.dtype)
+    return x.T if tall else x
 
 
 def half_cosine(done: int, steps: int) -> float:

@@ -34,7 +34,7 @@ torch = pytest.importorskip("torch")
 from onnxfold.folding.after import refine  # noqa: E402
 from onnxfold.torch_graph.executor import unsupported_ops  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
-from onnxfold.torch_graph.orthogonal import OrthogonalSteps  # noqa: E402
+from onnxfold.torch_graph.orthogonal import RelativeSteps  # noqa: E402
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
 PRUNED: dict[str, Any] = {"channel_ratio": 0.4, "method": "prune-l1", **FAST}
@@ -136,8 +136,8 @@ def test_a_rate_that_does_harm_is_left_after_a_trial_or_once_the_loss_explodes(
     ceiling: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[float] = []
-    step = OrthogonalSteps.step
-    monkeypatch.setattr(OrthogonalSteps, "step", lambda self, rate: taken.append(rate) or step(self, rate))
+    step = RelativeSteps.step
+    monkeypatch.setattr(RelativeSteps, "step", lambda self, rate: taken.append(rate) or step(self, rate))
     monkeypatch.setattr(refine, "RATES", (0.3, 1e-3))
     monkeypatch.setattr(refine, "_LOST", ceiling)
     record = _record(onnxfold.fold(encoder(), **PRUNED, refine="all", refine_steps=4))

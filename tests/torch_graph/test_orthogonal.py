@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from onnxfold.torch_graph import orthogonal  # noqa: E402
-from onnxfold.torch_graph.orthogonal import OrthogonalSteps, orthogonalise  # noqa: E402
+from onnxfold.torch_graph.orthogonal import RelativeSteps, orthogonalise  # noqa: E402
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (9, 6), (4, 4)])
@@ -37,7 +37,7 @@ def test_a_step_is_relative_to_the_weight_whatever_the_gradient() -> None:
     torch.manual_seed(0)
     weights = [torch.randn(8, 12) * 100, torch.randn(8, 4, 3, 3) * 1e-3, torch.randn(8), torch.randn(8, 1, 3, 3)]
     before = [weight.clone() for weight in weights]
-    steps = OrthogonalSteps(weights)
+    steps = RelativeSteps(weights)
     for weight, scale in zip(weights, (1e-6, 1e4, 1.0, 1e-5), strict=True):
         weight.grad = torch.randn_like(weight) * scale
     steps.step(0.01)
@@ -52,7 +52,7 @@ def test_ill_conditioned_fits_come_close_in_few_steps() -> None:
     inputs = torch.randn(256, 16) * torch.logspace(0, -1.5, 16)
     wanted = inputs @ torch.randn(16, 8)
     weight = torch.randn(16, 8).requires_grad_()
-    steps, losses = OrthogonalSteps([weight]), []
+    steps, losses = RelativeSteps([weight]), []
     for i in range(60):
         loss = (inputs @ weight - wanted).square().mean()
         losses.append(loss.item())

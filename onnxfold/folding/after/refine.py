@@ -10,28 +10,29 @@ farther away, what they gain on these they lose on real ones (WiSE-FT, arXiv 210
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.layers import holds_statistics
-from onnxfold.config import NO_REFINEMENT, FoldConfig
+from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
+from onnxfold.folding.after.more_samples import with_more_images, with_more_text
 from onnxfold.folding.after.refine_samples import TOKENS_PER_STEP, draw_samples, judge_samples, split_steps
-from onnxfold.folding.inputs.choose_inputs import ChosenInputs, prepare_inputs
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Session, sample_count
 from onnxfold.graph.shapes.footprint import tensor_bytes
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import sample_cost
-from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.machine import memory
+from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.progress import Progress
 from onnxfold.report import RefinementRecord
 from onnxfold.torch_graph.availability import find_device, load_torch, require_torch
@@ -40,19 +41,19 @@ from onnxfold.torch_graph.norms import norm_weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from onnxfold.torch_graph.executor import TorchGraph
+    from onnxfold.torch_graph.orthogonal import RelativeSteps
 
 #: What the progress callback is told.
 STAGE = "refine"
 #: First rates, relative to weights, of which the first that does no harm in so many steps is taken; rates become
-#: smaller along half a cosine. A network without BatchNormalization may bear a twentieth of another's, and a language
-#: model less: SmolLM2 at 20 % comes closer at 2e-5 and 5e-5, and no closer in 120 steps at 2e-4.
+#: smaller along half a cosine, in the trial of a language model, too, whose steps show few tokens: with 5e-4, the first
+#: that passes, SmolLM2 at 20 % came closer in a hundred steps than with 2e-4 or 1e-3. A network without
+#: BatchNormalization may bear a twentieth of another's.
 RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4, 5e-5, 2e-5), 8
 #: A loss that is so many times as large ends the trial of a rate.
 _LOST = 10.0
-#: Cost that a refinement may have: about five minutes of two quiet cores, and of a language model twenty, whose steps
-#: take as long again to make orthogonal.
-_COST, _COST_OF_TOKENS = 30e12, 40e12
+#: Cost that a refinement may have: about five minutes of two quiet cores, and of a language model fifteen.
+_COST, _COST_OF_TOKENS = 30e12, 70e12
 #: Least number of steps where nobody says it, that of a language model, the largest, and the multiply-accumulates of a
 #: step that is not too small.
 _LEAST, _LEAST_OF_TOKENS, _MOST, _STEP_COST = 400, 200, 1_000, 4e10
@@ -62,8 +63,8 @@ _FEW, _MANY = 16, 64
 _PASSES = 4
 #: Moments at which held-out answers are looked at, and the steps' worth of samples that are.
 _MOMENTS, _JUDGED = 4, 4
-#: Inverted images that a refinement is shown, and how far matrices go from the closed form, in parts of their size.
-_SHOWN, NEAR = 512, 0.07
+#: How far matrices go from the closed form on generated images, in parts of their size.
+NEAR = 0.07
 #: A loss that rounding alone may give.
 _ALIKE = 1e-7
 #: Constants with larger entries mask positions, and train nothing.
@@ -104,7 +105,7 @@ def refine_fold(
         return None
     if data.inputs is None:
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
-    began, inputs = time.perf_counter(), _with_more(original, data.inputs, config, progress)
+    began, inputs = time.perf_counter(), with_more_images(original, data.inputs, config, progress)
     load_torch()
     kept = activation_bytes(view, inputs)
     if inputs.are_tokens:
@@ -121,7 +122,8 @@ def refine_fold(
     before = training.judge()
     if note := _why_not(view, inputs, before):
         return RefinementRecord(config.refine, training.size, 0, before, before, False, 0.0, note)
-    done, after, note = training.run(steps, before, progress)
+    shown = with_more_text(original, training.shown, steps * TOKENS_PER_STEP, config, progress)
+    done, after, note = training.run(shown, steps, before, progress)
     if after < before:
         training.write(view)
     seconds = time.perf_counter() - began
@@ -152,22 +154,6 @@ def activation_bytes(view: GraphView, inputs: ModelInputs) -> int:
     return 2 * sum(tensor_bytes(kind, open_dimension=1) or 0 for kind in written) // sample_count(batch)
 
 
-def _with_more(original: ModelLike, inputs: ModelInputs, config: FoldConfig, progress: Progress) -> ModelInputs:
-    """Return the inputs of the fold and, where it chose inversion and could afford it, more of the same kind.
-
-    What a fold needs is a covariance; what trains all weights learns single images.
-    """
-    lack = _SHOWN - inputs.samples
-    if not inputs.facts.is_inverted or inputs.samples < FEW_INVERTED or lack <= 0 or config.samples is not None:
-        return inputs
-    seed = config.seed + 1
-    request = replace(
-        config, refine=NO_REFINEMENT, refine_steps=None, torch_device="auto", inputs=INVERTED, samples=lack, seed=seed
-    )
-    more = prepare_inputs(original, request, progress).inputs
-    return inputs if more is None or more.cut else replace(inputs, batches=[*inputs.batches, *more.batches])
-
-
 class _Training:
     """A folded network in torch, its teacher, and the weights that train."""
 
@@ -180,24 +166,28 @@ class _Training:
 
         names = _trained_names(view, config.refine)
         self._graph = TorchGraph(view, device=find_device(config.torch_device), fed=names)
-        self._teacher = Session(original)
-        shown, held_out = inputs.split()
+        teacher = Session(original)
+        self.shown, held_out = inputs.split()
         self._outputs, self._are_scores = _compared_answers(view, inputs)
-        self._teacher.output_names = list(self._outputs)
+        teacher.output_names = list(self._outputs)
         self._weights = {name: self._graph.tensor(view.weight(name)).requires_grad_() for name in names}
         self._best = self._copy()
         self._pairs = [(weight, self._best[name]) for name, weight in self._weights.items()]
         self._matrices = [(w, closed, closed.norm()) for w, closed in self._pairs if w.ndim > 1 and closed.any()]
         self._is_generated = not (inputs.are_tokens or inputs.facts.is_data)
-        self._draws = draw_samples(view, shown, samples, config.seed)
+        self._view, self._samples, self._seed = view, samples, config.seed
         judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
-        wanted = [self._teacher.run(batch) for batch in judged]
+        wanted = [teacher.run(batch) for batch in judged]
         self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._outputs))]
         self._judged = [(batch, self._tensors(answers)) for batch, answers in zip(judged, wanted, strict=True)]
-        self._no_grad = torch.no_grad
-        self._dense = None if inputs.are_tokens else self._in_torch(original)
+        self._no_grad, device = torch.no_grad, self._graph.device.type
+        self._are_tokens = inputs.are_tokens
+        # Language models multiply in bfloat16 where that is faster: a step of SmolLM2 takes 2.6 s in place of 4.5.
+        is_half = inputs.are_tokens and (device == "cuda" or multiplies_bfloat16())
+        self._in_half = partial(torch.autocast, device, torch.bfloat16, enabled=is_half)
+        self._ask = self._in_torch(original) or (lambda batch: self._tensors(teacher.run(batch)))
 
-    def _in_torch(self, original: ModelLike) -> "TorchGraph | None":
+    def _in_torch(self, original: ModelLike) -> "Callable[[dict[str, Array]], list[Tensor]] | None":
         """Return the original in torch, which is faster there than in onnxruntime; None if torch does not run it."""
         from onnxfold.torch_graph.executor import TorchGraph
 
@@ -207,26 +197,34 @@ class _Training:
                 graph.run(self._feeds(self._judged[0][0]), self._outputs)
         except UnsupportedModelError:
             return None
-        return graph
+
+        def ask(batch: dict[str, Array]) -> "list[Tensor]":
+            with self._no_grad(), self._in_half():
+                answers = graph.run(self._feeds(batch), self._outputs)
+            return [answers[name] for name in self._outputs]
+
+        return ask
 
     @property
     def size(self) -> int:
         """Entries that train."""
         return sum(weight.numel() for weight in self._weights.values())
 
-    def run(self, steps: int, before: float, progress: Progress) -> tuple[int, float, str]:
+    def run(self, shown: ModelInputs, steps: int, before: float, progress: Progress) -> tuple[int, float, str]:
         """Train; return the steps that were taken, the best loss on held-out samples, and why it ended before."""
-        from onnxfold.torch_graph.orthogonal import OrthogonalSteps, half_cosine
+        from onnxfold.torch_graph.orthogonal import half_cosine
 
+        draws = draw_samples(self._view, shown, self._samples, self._seed)
         done, best, note = 0, before, ""
         moments = {round(steps * (i + 1) / _MOMENTS) for i in range(_MOMENTS)}
         try:
             progress(STAGE, 0, steps)
-            rate = self._find_rate(before)
-            descent = OrthogonalSteps(list(self._weights.values()))
+            rate = self._find_rate(draws, before)
+            descent = self._descent()
             while done < steps:
                 progress(STAGE, done, steps)
-                self._loss(*self._shown()).backward()  # type: ignore[no-untyped-call]
+                batch = next(draws)
+                self._train_loss(batch, self._ask(batch)).backward()  # type: ignore[no-untyped-call]
                 descent.step(rate * half_cosine(done, steps))
                 if self._is_generated:
                     self._stay_near()
@@ -257,9 +255,9 @@ class _Training:
         for name, values in self._best.items():
             view.set_weight(name, values.cpu().numpy())
 
-    def _find_rate(self, before: float) -> float:
+    def _find_rate(self, draws: Iterator[dict[str, Array]], before: float) -> float:
         """Return the largest rate that brings held-out answers no farther away; the weights stay."""
-        shown = [self._shown() for _ in range(_TRIAL)]
+        shown = [(batch, self._ask(batch)) for batch in islice(draws, _TRIAL)]
         for rate in RATES:
             does_no_harm = self._try_rate(rate, shown, before)
             with self._no_grad():
@@ -271,24 +269,25 @@ class _Training:
 
     def _try_rate(self, rate: float, shown: "Sequence[tuple[dict[str, Array], list[Tensor]]]", before: float) -> bool:
         """Take steps of a rate; return whether they bring held-out answers no farther away."""
-        from onnxfold.torch_graph.orthogonal import OrthogonalSteps
+        from onnxfold.torch_graph.orthogonal import half_cosine
 
-        descent = OrthogonalSteps(list(self._weights.values()))
-        for batch in shown:
-            loss = self._loss(*batch)
+        descent = self._descent()
+        for i, (batch, wanted) in enumerate(shown):
+            loss = self._train_loss(batch, wanted)
             if not loss.item() <= _LOST * before:
                 return False
             loss.backward()  # type: ignore[no-untyped-call]
-            descent.step(rate)
+            descent.step(rate * half_cosine(i, len(shown)) if self._are_tokens else rate)
         return self.judge() <= before
 
-    def _shown(self) -> "tuple[dict[str, Array], list[Tensor]]":
-        batch = next(self._draws)
-        if self._dense is None:
-            return batch, self._tensors(self._teacher.run(batch))
-        with self._no_grad():
-            answers = self._dense.run(self._feeds(batch), self._outputs)
-        return batch, [answers[name] for name in self._outputs]
+    def _descent(self) -> "RelativeSteps":
+        from onnxfold.torch_graph.orthogonal import RelativeSteps
+
+        return RelativeSteps(list(self._weights.values()), orthogonal=not self._are_tokens)
+
+    def _train_loss(self, batch: dict[str, Array], wanted: "Sequence[Tensor]") -> "Tensor":
+        with self._in_half():
+            return self._loss(batch, wanted)
 
     def _loss(self, batch: dict[str, Array], wanted: "Sequence[Tensor]") -> "Tensor":
         outputs = self._graph.run(self._feeds(batch) | self._weights, self._outputs)
@@ -301,6 +300,7 @@ class _Training:
         return {name: fast_layout(self._graph.tensor(values)) for name, values in batch.items()}
 
     def _difference(self, outputs: "Tensor", wanted: "Tensor", scale: float) -> "Tensor":
+        outputs, wanted = outputs.float(), wanted.float()
         if not self._are_scores:
             return (outputs - wanted).square().mean() / scale
         log_p, log_q = wanted.log_softmax(-1), outputs.log_softmax(-1)

@@ -58,16 +58,25 @@ def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: in
     return parts[: steps * (2 if held_out.are_tokens else 1)]
 
 
+def count_tokens(inputs: ModelInputs) -> int:
+    """Return the number of positions of all texts."""
+    return sum(sample_count(batch) * _length(batch) for batch in inputs.batches)
+
+
 def split_steps(batches: Batches, inputs: ModelInputs, samples: int) -> Batches:
     """Return batches of the size of a step: of so many samples or positions of tokens, or as they are."""
     parts: Batches = []
     for batch in batches:
         size = sample_count(batch)
         if not inputs.fixed_batch and all(values.ndim < _TOGETHER for values in batch.values()):
-            length = max((values.shape[1] for values in batch.values() if values.ndim == 2), default=1)
-            size = max(TOKENS_PER_STEP // length, 1) if inputs.are_tokens else samples
+            size = max(TOKENS_PER_STEP // _length(batch), 1) if inputs.are_tokens else samples
         parts += list(in_batches(batch, size))
     return parts
+
+
+def _length(batch: dict[str, Array]) -> int:
+    """Return the number of positions of a text; 1 of other samples."""
+    return max((values.shape[1] for values in batch.values() if values.ndim == 2), default=1)
 
 
 def _image_input(inputs: ModelInputs) -> str:
