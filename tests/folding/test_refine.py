@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,10 @@ from testing.language_models import decoder, encoder
 from tests.hostile import conftest
 
 torch = pytest.importorskip("torch")
-from onnxfold.folding.after import refine  # noqa: E402
+from onnxfold.folding.after import more_samples, refine  # noqa: E402
 from onnxfold.torch_graph.executor import unsupported_ops  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
-from onnxfold.torch_graph.orthogonal import RelativeSteps  # noqa: E402
+from onnxfold.torch_graph.orthogonal import RelativeSteps, half_cosine  # noqa: E402
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "inputs": "noise"}
 PRUNED: dict[str, Any] = {"channel_ratio": 0.4, "method": "prune-l1", **FAST}
@@ -131,7 +132,7 @@ def test_what_brings_answers_no_closer_is_undone(monkeypatch: pytest.MonkeyPatch
     assert all(np.array_equal(values, _weights(result.model)[name]) for name, values in _weights(plain.model).items())
 
 
-@pytest.mark.parametrize(("ceiling", "steps"), [(10.0, 8), (0.0, 0)])
+@pytest.mark.parametrize(("ceiling", "steps"), [(1e9, 8), (0.0, 0)])
 def test_a_rate_that_does_harm_is_left_after_a_trial_or_once_the_loss_explodes(
     ceiling: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +142,7 @@ def test_a_rate_that_does_harm_is_left_after_a_trial_or_once_the_loss_explodes(
     monkeypatch.setattr(refine, "RATES", (0.3, 1e-3))
     monkeypatch.setattr(refine, "_LOST", ceiling)
     record = _record(onnxfold.fold(encoder(), **PRUNED, refine="all", refine_steps=4))
-    assert taken[:steps] == [0.3] * steps
+    assert taken[:steps] == [0.3 * half_cosine(i, steps) for i in range(steps)]
     assert len(taken) == (2 * steps if steps else 0) + 4
     assert record.kept
 
@@ -289,6 +290,27 @@ def test_a_fold_on_inverted_images_is_refined_on_more_of_them(monkeypatch: pytes
     with pytest.raises(VerificationError, match="enough"):
         onnxfold.fold(models.residual(0), 0.4, **asked)
     assert shown == [(512, 512)]
+
+
+@pytest.mark.parametrize(("tokens", "written"), [(1_000, [0]), (10_000, [0, 1, 2]), (1 << 30, [0, 1, 2, 3, 4])])
+def test_a_language_model_writes_more_text_for_its_refinement(
+    tokens: int, written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = np.zeros((32, 128), np.int64)
+    texts = ModelInputs([{"input_ids": ids}], "self-written text", "")
+
+    def write(model: Any, config: FoldConfig, progress: Any) -> ChosenInputs:
+        assert (config.refine, config.torch_device) == (FoldConfig().refine, "auto")
+        return ChosenInputs(replace(texts, batches=[{"input_ids": ids + config.seed}]))
+
+    monkeypatch.setattr(more_samples, "prepare_inputs", write)
+    monkeypatch.setattr(more_samples, "_TURNS", 4)
+    config = FoldConfig(sparsity=0.2, refine="all")
+    shown = more_samples.with_more_text("model.onnx", texts, tokens, config, silent)
+    assert [int(batch["input_ids"][0, 0]) for batch in shown.batches] == written
+    given = replace(texts, kind="data")
+    assert more_samples.with_more_text("model.onnx", given, tokens, config, silent) is given
+    assert more_samples.with_more_text("model.onnx", texts, tokens, replace(config, samples=32), silent) is texts
 
 
 def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
