@@ -2,7 +2,8 @@
 
 All weights train, or scales and biases of normalisations only, by steps relative to their size. What falls is, of a
 language model's scores, their divergence from the original's; of all outputs of other networks, their squared error
-over the variance that the original's have. A quarter of the inputs is held out: these choose the first rate, the
+over the variance that the original's have. A quarter of the inputs is held out, generated ones that no fold was shown:
+these choose the first rate, the
 largest that brings their answers no farther away in a few steps, and the best of several moments. If there is none that
 is better than the closed form, the weights stay as they are. On generated images, weights stay near the closed form:
 farther away, what they gain on these they lose on real ones (WiSE-FT, arXiv 2109.01903, goes back in the same way).
@@ -10,7 +11,7 @@ farther away, what they gain on these they lose on real ones (WiSE-FT, arXiv 210
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from onnxfold.budget.costs.running import count_token_macs
 from onnxfold.channels.layers import holds_statistics
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
-from onnxfold.folding.after.more_samples import with_more_images, with_more_text
+from onnxfold.folding.after.more_samples import with_more_samples
 from onnxfold.folding.after.refine_samples import TOKENS_PER_STEP, draw_samples, judge_samples, split_steps
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import ModelLike, load
@@ -105,7 +106,7 @@ def refine_fold(
         return None
     if data.inputs is None:
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
-    began, inputs = time.perf_counter(), with_more_images(original, data.inputs, config, progress)
+    began, inputs, note = time.perf_counter(), data.inputs, ""
     load_torch()
     kept = activation_bytes(view, inputs)
     if inputs.are_tokens:
@@ -118,12 +119,15 @@ def refine_fold(
         cost, total, least = sample * samples, _COST, _LEAST
     memory.require(kept * samples, "a step of a refinement")
     steps = config.refine_steps or int(min(max(total / max(_PASSES * cost, 1.0), least), _MOST))
+    try:
+        inputs = with_more_samples(original, inputs, steps * TOKENS_PER_STEP, config, progress)
+    except KeyboardInterrupt:
+        note = "the refinement was interrupted before its first step: the network is as it was"
     training = _Training(view, original, inputs, config, samples)
     before = training.judge()
-    if note := _why_not(view, inputs, before):
+    if note := note or _why_not(view, inputs, before):
         return RefinementRecord(config.refine, training.size, 0, before, before, False, 0.0, note)
-    shown = partial(with_more_text, original, training.shown, steps * TOKENS_PER_STEP, config, progress)
-    done, after, note = training.run(shown, steps, before, progress)
+    done, after, note = training.run(steps, before, progress)
     if after < before:
         training.write(view)
     seconds = time.perf_counter() - began
@@ -167,7 +171,7 @@ class _Training:
         names = _trained_names(view, config.refine)
         self._graph = TorchGraph(view, device=find_device(config.torch_device), fed=names)
         teacher = Session(original)
-        self.shown, held_out = inputs.split()
+        shown, held_out = inputs.split()
         self._outputs, self._are_scores = _compared_answers(view, inputs)
         teacher.output_names = list(self._outputs)
         self._weights = {name: self._graph.tensor(view.weight(name)).requires_grad_() for name in names}
@@ -175,7 +179,7 @@ class _Training:
         self._pairs = [(weight, self._best[name]) for name, weight in self._weights.items()]
         self._matrices = [(w, closed, closed.norm()) for w, closed in self._pairs if w.ndim > 1 and closed.any()]
         self._is_generated = not (inputs.are_tokens or inputs.facts.is_data)
-        self._view, self._samples, self._seed = view, samples, config.seed
+        self._draws = draw_samples(view, shown, samples, config.seed)
         judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
         wanted = [teacher.run(batch) for batch in judged]
         self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._outputs))]
@@ -210,9 +214,7 @@ class _Training:
         """Entries that train."""
         return sum(weight.numel() for weight in self._weights.values())
 
-    def run(
-        self, shown: Callable[[], ModelInputs], steps: int, before: float, progress: Progress
-    ) -> tuple[int, float, str]:
+    def run(self, steps: int, before: float, progress: Progress) -> tuple[int, float, str]:
         """Train; return the steps that were taken, the best loss on held-out samples, and why it ended before."""
         from onnxfold.torch_graph.orthogonal import half_cosine
 
@@ -220,12 +222,11 @@ class _Training:
         moments = {round(steps * (i + 1) / _MOMENTS) for i in range(_MOMENTS)}
         try:
             progress(STAGE, 0, steps)
-            draws = draw_samples(self._view, shown(), self._samples, self._seed)
-            rate = self._find_rate(draws, before)
+            rate = self._find_rate(before)
             descent = self._descent()
             while done < steps:
                 progress(STAGE, done, steps)
-                batch = next(draws)
+                batch = next(self._draws)
                 self._train_loss(batch, self._ask(batch)).backward()  # type: ignore[no-untyped-call]
                 descent.step(rate * half_cosine(done, steps))
                 if self._is_generated:
@@ -257,9 +258,9 @@ class _Training:
         for name, values in self._best.items():
             view.set_weight(name, values.cpu().numpy())
 
-    def _find_rate(self, draws: Iterator[dict[str, Array]], before: float) -> float:
+    def _find_rate(self, before: float) -> float:
         """Return the largest rate that brings held-out answers no farther away; the weights stay."""
-        shown = [(batch, self._ask(batch)) for batch in islice(draws, _TRIAL)]
+        shown = [(batch, self._ask(batch)) for batch in islice(self._draws, _TRIAL)]
         for rate in RATES:
             does_no_harm = self._try_rate(rate, shown, before)
             with self._no_grad():
