@@ -168,6 +168,19 @@ def test_ctrl_c_keeps_what_helped(rate: float, end: str, monkeypatch: pytest.Mon
     assert any("interrupted after 12 of 30 steps" in note and end in note for note in result.report.notes)
 
 
+def test_ctrl_c_while_more_text_is_written_keeps_the_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(more_samples, "prepare_inputs", stop)
+    asked = {name: value for name, value in PRUNED.items() if name not in ("samples", "inputs")}
+    result = onnxfold.fold(genai_decoder("packed"), **asked, refine="all")
+    record = _record(result)
+    assert (record.steps, record.kept) == (0, False)
+    assert record.note == "the refinement was interrupted before its first step: the network is as it was"
+    assert "not refined: held-out loss" in str(result.report)
+
+
 def test_ctrl_c_elsewhere_ends_the_fold() -> None:
     def press(text: str, done: int = 0, total: int = 0) -> None:
         if text == "partition":

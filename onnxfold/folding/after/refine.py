@@ -2,11 +2,11 @@
 
 All weights train, or scales and biases of normalisations only, by steps relative to their size. What falls is, of a
 language model's scores, their divergence from the original's; of all outputs of other networks, their squared error
-over the variance that the original's have. A quarter of the inputs is held out, generated ones that no fold was shown:
-these choose the first rate, the
-largest that brings their answers no farther away in a few steps, and the best of several moments. If there is none that
-is better than the closed form, the weights stay as they are. On generated images, weights stay near the closed form:
-farther away, what they gain on these they lose on real ones (WiSE-FT, arXiv 2109.01903, goes back in the same way).
+over the variance that the original's have. A quarter of the inputs is held out, of inverted images and written text one
+that no fold was shown. These choose the first rate, the largest that brings their answers no farther away in a few
+steps, and the best of several moments. If there is none that is better than the closed form, the weights stay as they
+are. On generated images, weights stay near the closed form: farther away, what they gain on these they lose on real
+ones (WiSE-FT, arXiv 2109.01903, goes back in the same way).
 """
 
 import math
