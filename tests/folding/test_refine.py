@@ -172,7 +172,7 @@ def test_ctrl_c_while_more_text_is_written_keeps_the_closed_form(monkeypatch: py
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(more_samples, "prepare_inputs", stop)
+    monkeypatch.setattr(more_samples, "inputs_by_seed", stop)
     asked = {name: value for name, value in PRUNED.items() if name not in ("samples", "inputs")}
     result = onnxfold.fold(genai_decoder("packed"), **asked, refine="all")
     record = _record(result)
@@ -312,11 +312,11 @@ def test_a_language_model_writes_more_text_for_its_refinement(
     ids = np.zeros((32, 128), np.int64)
     texts = ModelInputs([{"input_ids": ids}], "self-written text", "")
 
-    def write(model: Any, config: FoldConfig, progress: Any) -> ChosenInputs:
+    def write(model: Any, config: FoldConfig, seeds: range, progress: Any) -> list[ChosenInputs]:
         assert (config.refine, config.torch_device) == (FoldConfig().refine, "auto")
-        return ChosenInputs(replace(texts, batches=[{"input_ids": ids + config.seed}]))
+        return [ChosenInputs(replace(texts, batches=[{"input_ids": ids + seed}])) for seed in seeds]
 
-    monkeypatch.setattr(more_samples, "prepare_inputs", write)
+    monkeypatch.setattr(more_samples, "inputs_by_seed", write)
     monkeypatch.setattr(more_samples, "_TURNS", 4)
     config = FoldConfig(sparsity=0.2, refine="all")
     shown = more_samples.with_more_samples("model.onnx", texts, tokens, config, silent)

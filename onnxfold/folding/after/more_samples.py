@@ -1,12 +1,11 @@
 """More inputs of the kind that a fold chose, for its refinement, which learns single samples and not a covariance."""
 
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from onnxfold.config import NO_REFINEMENT, FoldConfig
 from onnxfold.folding.after.refine_samples import count_tokens
-from onnxfold.folding.inputs.choose_inputs import prepare_inputs
+from onnxfold.folding.inputs.choose_inputs import inputs_by_seed, prepare_inputs
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -51,13 +50,10 @@ def _with_more_text(
     loses on these from .24 to .07. And the fold was fitted on its own texts, on which it loses .18, and .22 on others:
     judged on them, no step gains anything.
     """
-    request, size, batches = replace(config, **_NOT_REFINED), count_tokens(inputs), list(inputs.batches)
-    for turn in count():
-        if turn and (size >= tokens or (turn == _TURNS and not inputs.facts.are_words_alone)):
-            break
-        request = replace(request, seed=request.seed + 1)
-        more = prepare_inputs(original, request, progress).inputs
-        if more is None or more.kind != inputs.kind:
-            break
-        batches, size = [*batches, *more.batches], size + count_tokens(more)
-    return replace(inputs, batches=batches)
+    turns = max(-(-tokens // count_tokens(inputs)) - 1, 1)
+    if not inputs.facts.are_words_alone:
+        turns = min(turns, _TURNS)
+    seeds = range(config.seed + 1, config.seed + 1 + turns)
+    made = [more.inputs for more in inputs_by_seed(original, replace(config, **_NOT_REFINED), seeds, progress)]
+    alike = [more for more in made if more is not None and more.kind == inputs.kind]
+    return replace(inputs, batches=[batch for some in (inputs, *alike) for batch in some.batches])

@@ -1,5 +1,6 @@
 """The choice of inputs of the main graph, by method and request, with one trial run; several folds may share it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
 
@@ -184,12 +185,20 @@ def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
         require_trial_run(load(opened.source), inputs.batches, "running the network")
 
 
-@takes_folders
-@blames_broken_files
 def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = silent) -> ChosenInputs:
     """Return the inputs that all folds of a model with the same seed, kind of inputs and data read."""
+    return inputs_by_seed(model, config, [config.seed], progress)[0]
+
+
+@takes_folders
+@blames_broken_files
+def inputs_by_seed(
+    model: ModelLike, config: FoldConfig, seeds: Iterable[int], progress: Progress
+) -> list[ChosenInputs]:
+    """Return the inputs that a request chooses with every seed; the model is opened once."""
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     with memory_limit(config.max_memory):
         opening = Opening(needs_groups=False, sizes=generates(config))
         opened = open_model(model, config.input_shapes, progress, opening)
-        return choose_inputs(opened, config, chosen, progress, needed=True)
+        requests = [replace(config, seed=seed) for seed in seeds]
+        return [choose_inputs(opened, request, chosen, progress, needed=True) for request in requests]
