@@ -47,8 +47,8 @@ def _with_more_text(
     """Return texts and at least as many others, up to a number of tokens.
 
     What is shown again and again is learned by heart: on 9,216 tokens, a hundred steps brought what SmolLM2 at 20 %
-    loses on these from .24 to .07. And the fold was fitted on its own texts, on which it loses .18, and .22 on others:
-    judged on them, no step gains anything.
+    loses on these from .24 to .07. And the fold was fitted on its own texts, on which it loses .18, and .23 on others:
+    on its own, steps that bring others closer seem to do harm.
     """
     turns = max(-(-tokens // count_tokens(inputs)) - 1, 1)
     if not inputs.facts.are_words_alone:
