@@ -25,6 +25,7 @@ from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.language_model import ANCESTRAL
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, find_tokenizer
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent, under
@@ -116,7 +117,7 @@ def held_out_inputs(
         source = TokenSource(view, interface, texts.writer, texts.tokenizer, seed, texts.beside)
         # Told as the stages of the fold are, this would look as if it began anew.
         tell = under("verify, ", progress)
-        requested, any_ids = InputRequest(seed=seed), texts.writer is None
+        requested, any_ids = InputRequest(seed=seed, sampling=ANCESTRAL), texts.writer is None
         text = source.make_text(requested, cache=texts.cache, any_ids=any_ids, tokens=_TOKENS, progress=tell)
         return HeldOut.of(source.batches(text.ids), text.kind)
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]

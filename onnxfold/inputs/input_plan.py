@@ -27,6 +27,7 @@ from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
 from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.language_model import VARIED, Sampling
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.
@@ -62,6 +63,7 @@ class InputRequest:
     #: Steps of an inversion, for every batch or for all, without regard to their cost; empty where the cost decides.
     steps: tuple[int, ...] = ()
     seed: int = 0
+    sampling: Sampling = VARIED  # how a language model draws the text that it writes
 
     @property
     def ceiling(self) -> float:

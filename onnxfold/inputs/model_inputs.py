@@ -155,8 +155,8 @@ class ModelInputs:
         tokens = replace(self.tokens, answers=answers, short=None if short is None else batch(short))
         return replace(self, batches=[batch(values) for values in self.batches], tokens=tokens)
 
-    def split(self) -> tuple["ModelInputs", "ModelInputs"]:
-        """Return three quarters of the samples, and the last quarter, to be held out; each tells its number."""
+    def split(self, part: int = 4) -> tuple["ModelInputs", "ModelInputs"]:
+        """Return most samples, and a part of one in four or fewer, the last, to be held out; each tells its number."""
         if self.fixed_batch and len(self.batches) < 4:
             raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
         batches = self.batches
@@ -164,7 +164,7 @@ class ModelInputs:
             batches = [part for b in batches for part in in_batches(b, max(-(-sample_count(b) // 4), 1))]
         if len(batches) < 2:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
-        cut = len(batches) - max(len(batches) // 4, 1)
+        cut = len(batches) - max(len(batches) // part, 1)
         seen, held_out = self._part(batches[:cut], "fitted on"), self._part(batches[cut:], "held out")
         if self.tokens.short is not None:  # the front of all samples
             short = next(in_batches(self.tokens.short, seen.samples))

@@ -27,7 +27,7 @@ from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, whole_feeds
-from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, reread_texts
+from onnxfold.inputs.tokens.language_model import LanguageModel, Sampling, Writing, reread_texts
 from onnxfold.inputs.tokens.token_plan import TokenPlan
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, banned_ids, find_tokenizer, frequencies, read_text
 from onnxfold.machine import memory
@@ -51,13 +51,8 @@ _TOKEN_BYTES = 32
 
 
 _KINDS = tuple(name for name, kind in SAMPLE_KINDS.items() if kind.are_tokens)
-#: Sequences that are written for every one that is kept: the most repetitive ones are left out.
-_SPARE = 1.125
 #: The first tokens of a text, which nothing before them determines.
 _FIRST = 2
-#: The part of the words of a written text that are drawn by frequency. What a model writes has few subjects and few
-#: words; after a drawn word it goes on with another.
-_DRAWN = 1 / 6
 #: Of the sequences that there is no time to write, the part that the model makes of drawn ids by reading them a few
 #: times; the rest is drawn.
 _LOOSE, _LOOSE_READINGS = 0.6, 3
@@ -199,7 +194,9 @@ class TokenSource:
             return self.draw(plan, seed, "the table that ids look up was not found, and only the smallest ids are safe")
         try:
             model = self.model(self._session())
-            together = language_model.sequences_at_once(model, plan.length, self._multiple(plan.count * _SPARE))
+            together = language_model.sequences_at_once(
+                model, plan.length, self._multiple(plan.count * requested.sampling.spare)
+            )
             model.require_memory(together, plan.length)
             if model.scores is None:
                 return self.draw(plan, seed, "the model gives no scores of words, so it cannot write")
@@ -214,16 +211,15 @@ class TokenSource:
     def _continue(
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress
     ) -> TokenText:
-        seed = requested.seed
-        temperatures = ", ".join(f"{t:g}" for t in language_model.TEMPERATURES)
-        how = f"written by the model at temperatures {temperatures}, one word in {1 / _DRAWN:.0f} drawn by frequency"
+        seed, sampling = requested.seed, requested.sampling
+        how = "written by the model " + sampling.description
         affordable = token_plan.affordable_text if model.caches else token_plan.affordable_readings
         most, why = affordable(self.view, plan, requested)
         if not most:
             return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
-        texts, free = self._draw_starts(self._multiple(whole * _SPARE), plan.length, seed)
-        writing = Writing(model, banned_ids(self.known, self.interface.vocabulary), seed, progress)
+        texts, free = self._draw_starts(self._multiple(whole * sampling.spare), plan.length, seed, sampling)
+        writing = Writing(model, banned_ids(self.known, self.interface.vocabulary), seed, progress, sampling)
         if model.caches:
             ids = language_model.continue_texts(writing, texts, free)
         else:
@@ -251,7 +247,8 @@ class TokenSource:
         starts = self.draw(plan, seed, "").ids
         front, behind = self._frame(plan.length)
         inner = slice(len(front), plan.length - len(behind))
-        writing = Writing(model, banned_ids(self.known, self.interface.vocabulary), seed, progress)
+        banned = banned_ids(self.known, self.interface.vocabulary)
+        writing = Writing(model, banned, seed, progress, requested.sampling)
         ids = language_model.fill_in(writing, starts, inner, blank)
         return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
 
@@ -266,14 +263,14 @@ class TokenSource:
         fixed = self.interface.fixed_batch or 1
         return -(-int(np.ceil(count)) // fixed) * fixed
 
-    def _draw_starts(self, count: int, length: int, seed: int) -> tuple[Array, Array]:
-        """Return drawn ids, half of them with a first one as texts have it, and the places that the model writes."""
+    def _draw_starts(self, count: int, length: int, seed: int, sampling: Sampling) -> tuple[Array, Array]:
+        """Return drawn ids, some with a first one as texts have it, and the places that the model writes."""
         texts = self._random((count, length), seed + 1, self.known)
         known = () if self.known is None else self.known.beginnings
         begins = [i for i in known if i < self.interface.vocabulary]
         if begins:
-            texts[::2, 0] = np.resize(begins, len(texts[::2]))
-        free = np.random.default_rng([seed, 4]).random(texts.shape) >= _DRAWN
+            texts[:: sampling.begin, 0] = np.resize(begins, len(texts[:: sampling.begin]))
+        free = np.random.default_rng([seed, 4]).random(texts.shape) >= sampling.by_frequency
         free[:, :_FIRST] = False
         return texts, free
 

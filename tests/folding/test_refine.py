@@ -22,6 +22,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.html_report import command_line
 from onnxfold.html_report.sections import render_html
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.tokens.language_model import ANCESTRAL, Sampling
 from onnxfold.progress import silent
 from onnxfold.report import RefinementRecord
 from onnxfold.sweeps.job import Goal, Job
@@ -312,8 +313,8 @@ def test_a_language_model_writes_more_text_for_its_refinement(
     ids = np.zeros((32, 128), np.int64)
     texts = ModelInputs([{"input_ids": ids}], "self-written text", "")
 
-    def write(model: Any, config: FoldConfig, seeds: range, progress: Any) -> list[ChosenInputs]:
-        assert (config.refine, config.torch_device) == (FoldConfig().refine, "auto")
+    def write(model: Any, config: FoldConfig, seeds: range, progress: Any, sampling: Sampling) -> list[ChosenInputs]:
+        assert (config.refine, config.torch_device, sampling) == (FoldConfig().refine, "auto", ANCESTRAL)
         return [ChosenInputs(replace(texts, batches=[{"input_ids": ids + seed}])) for seed in seeds]
 
     monkeypatch.setattr(more_samples, "inputs_by_seed", write)

@@ -30,6 +30,8 @@ _APART = 1_000
 _SHIFT = 8
 #: Share of images that are mixed with another one.
 _MIXED = 0.5
+#: One in four inputs is held out, of long texts one in ten; and how many times as many steps' worth of text is judged.
+_MOST_HELD_OUT, _LEAST_HELD_OUT, _OF_TEXT = 4, 10, 2
 #: Positions of tokens per step.
 TOKENS_PER_STEP = 512
 #: Axes of caches that hold keys and values together, whose first axis is no batch.
@@ -55,7 +57,13 @@ def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: in
     if _image_input(held_out):
         return list(islice(draw_samples(view, held_out, samples, seed), steps))
     parts = split_steps(held_out.batches, held_out, samples)
-    return parts[: steps * (2 if held_out.are_tokens else 1)]
+    return parts[: steps * (_OF_TEXT if held_out.are_tokens else 1)]
+
+
+def held_out_part(inputs: ModelInputs, steps: int) -> int:
+    """Return one in how many inputs is held out: four, or of a long text so many that these steps are left to judge."""
+    enough = count_tokens(inputs) // (_OF_TEXT * steps * TOKENS_PER_STEP) if inputs.are_tokens else 0
+    return min(max(enough, _MOST_HELD_OUT), _LEAST_HELD_OUT)
 
 
 def count_tokens(inputs: ModelInputs) -> int:

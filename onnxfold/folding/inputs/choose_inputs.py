@@ -25,6 +25,7 @@ from onnxfold.inputs.input_plan import InputRequest, planned_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.language_model import VARIED, Sampling
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
@@ -90,8 +91,9 @@ class ChosenInputs:
 
 
 def choose_inputs(
-    opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, *, needed: bool
-) -> ChosenInputs:
+    opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, *, needed: bool,
+    sampling: Sampling = VARIED,
+) -> ChosenInputs:  # fmt: skip
     """Generate or read inputs, and run the main graph on one batch of them."""
     if not needed:
         unused = ", ".join(config.about_inputs)
@@ -103,7 +105,7 @@ def choose_inputs(
         config = replace(config, calibration=labelled.shown)
     kind = config.inputs if config.inputs != "auto" else method.inputs
     sources = UserSources(config.calibration, config.pixel_scale, opened.source, config.tokenizer, method.adds_text)
-    request = InputRequest(config.samples, config.input_seconds, tuple(config.input_steps), config.seed)
+    request = InputRequest(config.samples, config.input_seconds, tuple(config.input_steps), config.seed, sampling)
     try:
         inputs = model_inputs(view, kind, sources, request, cache=cache, progress=progress)
         _require_memory(opened, inputs)
@@ -193,7 +195,7 @@ def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = si
 @takes_folders
 @blames_broken_files
 def inputs_by_seed(
-    model: ModelLike, config: FoldConfig, seeds: Iterable[int], progress: Progress
+    model: ModelLike, config: FoldConfig, seeds: Iterable[int], progress: Progress, sampling: Sampling = VARIED
 ) -> list[ChosenInputs]:
     """Return the inputs that a request chooses with every seed; the model is opened once."""
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
@@ -201,4 +203,4 @@ def inputs_by_seed(
         opening = Opening(needs_groups=False, sizes=generates(config))
         opened = open_model(model, config.input_shapes, progress, opening)
         requests = [replace(config, seed=seed) for seed in seeds]
-        return [choose_inputs(opened, request, chosen, progress, needed=True) for request in requests]
+        return [choose_inputs(opened, r, chosen, progress, needed=True, sampling=sampling) for r in requests]

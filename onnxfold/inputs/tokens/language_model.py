@@ -150,23 +150,30 @@ def _key(name: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\d+|key|value|encoder|decoder", name.lower()))
 
 
-#: Tokens that are less likely than the likeliest one by this factor are not drawn.
-FLOOR = 0.02
+@dataclass(frozen=True)
+class Sampling:
+    """How a text is drawn from the scores of a model."""
+
+    temperatures: tuple[float, ...] = (1.0,)  # of the sequences in turn
+    floor: float = 0.0  # tokens that are less likely than the likeliest one by this factor are not drawn
+    by_frequency: float = 0.0  # part of the words that are drawn by frequency
+    begin: int = 1  # of so many sequences, the first begins as texts do
+    spare: float = 1.0  # sequences that are written for every one that is kept: the most repetitive ones are left out
+
+    @property
+    def description(self) -> str:
+        """How it is done, in words."""
+        text = f"at temperatures {', '.join(f'{t:g}' for t in self.temperatures)}"
+        return f"{text}, one word in {1 / self.by_frequency:.0f} drawn by frequency" if self.by_frequency else text
+
+
+#: Shows many words: unlikely tokens make text that is nobody's, likely ones make all texts alike. What a model writes
+#: has few subjects and few words; after a drawn word it goes on with another.
+VARIED = Sampling((0.7, 0.85, 1.0), floor=0.02, by_frequency=1 / 6, begin=2, spare=1.125)
+#: Draws texts as likely as they are to the model, so that what another model loses on them is what it loses on text.
+ANCESTRAL = Sampling()
 #: Sequences of so many tokens should not come again.
 _GRAM = 4
-
-
-def draw_tokens(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
-    """Return one token per row of scores."""
-    scaled = np.where(banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
-    scaled -= scaled.max(axis=1, keepdims=True)
-    if np.isnan(scaled).any():
-        raise VerificationError("the scores of the model are not finite")
-    chances = np.exp(scaled)
-    chances[chances < FLOOR] = 0.0
-    total = np.cumsum(chances, axis=1, dtype=np.float64)
-    tokens: Array = (total > uniform[:, None] * total[:, -1:]).argmax(axis=1)
-    return tokens
 
 
 def variety(ids: Array) -> Array:
@@ -185,8 +192,6 @@ def most_varied(ids: Array, count: int) -> Array:
 
 #: Stage that the progress callback gets.
 STAGE = "write text"
-#: Of the sequences in turn: unlikely tokens make text that is nobody's, likely ones make all texts alike.
-TEMPERATURES = (0.7, 0.85, 1.0)
 #: Bytes of the caches, or the scores, of sequences that are written at a time.
 _TOGETHER = 512 << 20
 #: Parts of the positions that are blank in turn, and how often each is.
@@ -201,12 +206,30 @@ class Writing:
     banned: Array  # which tokens are never drawn
     seed: int
     progress: Progress = silent
+    sampling: Sampling = VARIED
+
+    def numbers(self, count: int, length: int, turn: int = 0) -> tuple[Array, Array]:
+        """Return a number from 0 to 1 for every position, shape (count, length), and temperatures, shape (count,)."""
+        uniform = np.random.default_rng([self.seed + turn, 0]).random((count, length))
+        return uniform, np.resize(np.array(self.sampling.temperatures), count)
+
+    def draw(self, scores: Array, uniform: Array, temperature: Array) -> Array:
+        """Return one token per row of scores."""
+        scaled = np.where(self.banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
+        scaled -= scaled.max(axis=1, keepdims=True)
+        if np.isnan(scaled).any():
+            raise VerificationError("the scores of the model are not finite")
+        chances = np.exp(scaled)
+        chances[chances < self.sampling.floor] = 0.0
+        total = np.cumsum(chances, axis=1, dtype=np.float64)
+        tokens: Array = (total > uniform[:, None] * total[:, -1:]).argmax(axis=1)
+        return tokens
 
 
 def continue_texts(writing: Writing, texts: Array, written: Array) -> Array:
     """Return sequences that a decoder with caches continues, shape (sequences, length)."""
     model, (count, length) = writing.model, texts.shape
-    uniform, temperature = _numbers(count, length, writing.seed)
+    uniform, temperature = writing.numbers(count, length)
     ids = texts.copy()
     first = _first_written(written)
     steps = length - first
@@ -217,7 +240,7 @@ def continue_texts(writing: Writing, texts: Array, written: Array) -> Array:
             writing.progress(STAGE, part.start * steps // count + (at - first) * len(new) // count, steps)
             scores, caches = model.step(new, caches, past)
             past += new.shape[1]
-            tokens = draw_tokens(scores, uniform[part, at], temperature[part], writing.banned)
+            tokens = writing.draw(scores, uniform[part, at], temperature[part])
             ids[part, at] = np.where(written[part, at], tokens, texts[part, at])
             new = ids[part, at : at + 1]
     return ids
@@ -226,7 +249,7 @@ def continue_texts(writing: Writing, texts: Array, written: Array) -> Array:
 def reread_texts(writing: Writing, texts: Array, written: Array, readings: int) -> Array:
     """Return sequences that a decoder without caches writes, shape (sequences, length)."""
     model, (count, length) = writing.model, texts.shape
-    uniform, temperature = _numbers(count, length, writing.seed)
+    uniform, temperature = writing.numbers(count, length)
     ids = texts.copy()
     first = _first_written(written)
     for reading in range(readings if first < length else 0):
@@ -235,10 +258,8 @@ def reread_texts(writing: Writing, texts: Array, written: Array, readings: int) 
         for part in _parts(model, count, length):
             scores = model.all_scores(before[part])[:, first - 1 : -1]
             rows, places = scores.shape[:2]
-            tokens = draw_tokens(
-                scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
-                np.repeat(temperature[part], places), writing.banned,
-            ).reshape(rows, places)  # fmt: skip
+            flat, drawn = scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1)
+            tokens = writing.draw(flat, drawn, np.repeat(temperature[part], places)).reshape(rows, places)
             ids[part, first:] = np.where(written[part, first:], tokens, texts[part, first:])
         if np.array_equal(ids, before):
             break
@@ -247,12 +268,12 @@ def reread_texts(writing: Writing, texts: Array, written: Array, readings: int) 
 
 def fill_in(writing: Writing, starts: Array, inner: slice, blank: int) -> Array:
     """Return sequences of tokens that a masked-language head takes for likely, shape (sequences, length)."""
-    model, banned, (count, length) = writing.model, writing.banned, starts.shape
+    model, (count, length) = writing.model, starts.shape
     places = np.arange(length)[inner]
     random = np.random.default_rng([writing.seed, 1])
     ids = starts.copy()
     for sweep in range(_SWEEPS):
-        uniform, temperature = _numbers(count, length, writing.seed + sweep)
+        uniform, temperature = writing.numbers(count, length, sweep)
         turn = random.permuted(np.broadcast_to(np.arange(len(places)) % _PARTS, (count, len(places))), axis=1)
         for quarter in range(_PARTS):
             writing.progress(STAGE, sweep * _PARTS + quarter, _SWEEPS * _PARTS)
@@ -263,7 +284,7 @@ def fill_in(writing: Writing, starts: Array, inner: slice, blank: int) -> Array:
                 rows, at = np.nonzero(hidden[part])
                 if len(rows):
                     scores = model.all_scores(shown[part])[rows, at]
-                    ids[part][rows, at] = draw_tokens(scores, uniform[part][rows, at], temperature[part][rows], banned)
+                    ids[part][rows, at] = writing.draw(scores, uniform[part][rows, at], temperature[part][rows])
     return ids
 
 
@@ -287,11 +308,6 @@ def write_greedily(model: LanguageModel, banned: Array, starts: Array, length: i
 def _first_written(written: Array) -> int:
     """Return the first position that is written in any sequence; the length where none is."""
     return int(np.append(written.any(axis=0), True).argmax())
-
-
-def _numbers(count: int, length: int, seed: int) -> tuple[Array, Array]:
-    uniform = np.random.default_rng([seed, 0]).random((count, length))
-    return uniform, np.resize(np.array(TEMPERATURES), count)
 
 
 def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:

@@ -25,7 +25,7 @@ from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
-from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, draw_tokens, most_varied
+from onnxfold.inputs.tokens.language_model import ANCESTRAL, VARIED, LanguageModel, Sampling, Writing, most_varied
 from onnxfold.inputs.tokens.token_plan import planned_tokens
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from testing.inputs import model_inputs
@@ -71,18 +71,36 @@ def _begun(count: int, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[An
     return random.integers(0, WORDS, (count, length)), free
 
 
+@pytest.mark.parametrize("sampling", [VARIED, ANCESTRAL])
 @pytest.mark.parametrize("proto", [decoder(), decoder(positions=40, layers=2), grouped_query_decoder(free_size=True)])
-def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelProto) -> None:
+def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelProto, sampling: Sampling) -> None:
     """With its cache, token by token: the same as from one run over the whole text, and as its temperature says."""
     model = _model(proto)
     texts, free = _begun(4, 12)
-    ids = language_model.continue_texts(Writing(model, NO_BANS, 3), texts, free)
+    writing = Writing(model, NO_BANS, 3, sampling=sampling)
+    ids = language_model.continue_texts(writing, texts, free)
     scores = model.all_scores(ids)
-    uniform, temperature = language_model._numbers(4, 12, 3)
+    uniform, temperature = writing.numbers(4, 12)
     for at in range(2, 12):
-        found = draw_tokens(scores[:, at - 1], uniform[:, at], temperature, NO_BANS)
+        found = writing.draw(scores[:, at - 1], uniform[:, at], temperature)
         assert np.array_equal(ids[:, at], np.where(free[:, at], found, texts[:, at]))
-    assert len(np.unique(temperature)) == 3
+    assert len(np.unique(temperature)) == len(sampling.temperatures)
+
+
+def test_ancestral_text_is_as_likely_as_its_model_says() -> None:
+    """What a model loses on it is the entropy of its scores; on varied text, whose words are others, it is not."""
+    model, beyond = _model(decoder()), {}
+    for sampling in (ANCESTRAL, VARIED):
+        texts = np.random.default_rng(1).integers(0, WORDS, (400, 12))
+        free = np.ones(texts.shape, bool)
+        free[:, :2] = False
+        ids = language_model.continue_texts(Writing(model, NO_BANS, 3, sampling=sampling), texts, free)
+        scores = np.float64(model.all_scores(ids)[:, 1:-1, :WORDS])
+        logs = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+        lost = -np.take_along_axis(logs, ids[:, 2:, None], axis=-1)[..., 0]
+        differences = lost + (np.exp(logs) * logs).sum(axis=-1)
+        beyond[sampling] = abs(differences.mean()) / (differences.std() / np.sqrt(differences.size))
+    assert beyond[ANCESTRAL] < 4 < beyond[VARIED]
 
 
 def test_rereading_gives_what_is_written_one_by_one() -> None:
