@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 #: What the progress callback is told.
 STAGE = "refine"
 #: First rates, relative to weights, of which the first that does no harm in so many steps is taken; rates become
-#: smaller along half a cosine, in the trial of a language model, too, whose steps show few tokens: SmolLM2 bears 1e-3
-#: so, which gains less than 5e-4 in the trial and more in 300 steps. A network without BatchNormalization may bear a
+#: smaller along half a cosine, in the trial of a language model, too, whose steps show few tokens: SmolLM2 bears 5e-4
+#: so. It gains more by 1e-3 in 300 steps, which its trial just refuses. A network without BatchNormalization may bear a
 #: twentieth of another's.
 RATES, _TRIAL = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4, 5e-5, 2e-5), 8
 #: A loss that is so many times as large ends the trial of a rate.
