@@ -27,7 +27,7 @@ from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.answers import TokenAnswers, TokenFacts
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, whole_feeds
-from onnxfold.inputs.tokens.language_model import LanguageModel, Sampling, Writing, reread_texts
+from onnxfold.inputs.tokens.language_model import LanguageModel, Writing, reread_texts
 from onnxfold.inputs.tokens.token_plan import TokenPlan
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, banned_ids, find_tokenizer, frequencies, read_text
 from onnxfold.machine import memory
@@ -218,8 +218,8 @@ class TokenSource:
         if not most:
             return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
-        texts, free = self._draw_starts(self._multiple(whole * sampling.spare), plan.length, seed, sampling)
-        writing = Writing(model, banned_ids(self.known, self.interface.vocabulary), seed, progress, sampling)
+        texts, free = self._draw_starts(self._multiple(whole * sampling.spare), plan.length, requested)
+        writing = self._writing(model, requested, progress)
         if model.caches:
             ids = language_model.continue_texts(writing, texts, free)
         else:
@@ -247,10 +247,12 @@ class TokenSource:
         starts = self.draw(plan, seed, "").ids
         front, behind = self._frame(plan.length)
         inner = slice(len(front), plan.length - len(behind))
-        banned = banned_ids(self.known, self.interface.vocabulary)
-        writing = Writing(model, banned, seed, progress, requested.sampling)
-        ids = language_model.fill_in(writing, starts, inner, blank)
+        ids = language_model.fill_in(self._writing(model, requested, progress), starts, inner, blank)
         return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
+
+    def _writing(self, model: LanguageModel, requested: InputRequest, progress: Progress) -> Writing:
+        banned = banned_ids(self.known, self.interface.vocabulary)
+        return Writing(model, banned, requested.seed, progress, requested.sampling)
 
     def _session(self) -> Session:
         if isinstance(self.source, Session):
@@ -263,8 +265,9 @@ class TokenSource:
         fixed = self.interface.fixed_batch or 1
         return -(-int(np.ceil(count)) // fixed) * fixed
 
-    def _draw_starts(self, count: int, length: int, seed: int, sampling: Sampling) -> tuple[Array, Array]:
+    def _draw_starts(self, count: int, length: int, requested: InputRequest) -> tuple[Array, Array]:
         """Return drawn ids, some with a first one as texts have it, and the places that the model writes."""
+        seed, sampling = requested.seed, requested.sampling
         texts = self._random((count, length), seed + 1, self.known)
         known = () if self.known is None else self.known.beginnings
         begins = [i for i in known if i < self.interface.vocabulary]
