@@ -83,7 +83,7 @@ def write_report(
         passes=[record for graph in folded.graphs for record in graph.passes],
         cluster=method.cluster,
         repair=method.repair,
-        inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
+        inputs=None if inputs is None else InputRecord(inputs.kind, inputs.distinct, inputs.reason, inputs.steps),
         quantization=written.quantization,
         fidelity=verified.fidelity,
         accuracy=folded.decision.accuracy,

@@ -78,7 +78,7 @@ class InputRequest:
 
 def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tuple[int, tuple[str, ...]]:
     """Return the number of samples to generate, and notes on limits that reduce it."""
-    fit = _most_samples(view)
+    fit = most_samples(view)
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
         usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
@@ -107,7 +107,7 @@ def planned_images(view: GraphView, samples: int | None) -> tuple[int, tuple[str
     return fit, (more,)
 
 
-def _most_samples(view: GraphView) -> int:
+def most_samples(view: GraphView) -> int:
     """Return how many samples fit into the memory limit.
 
     Counted are their activations in the network and in its fold beside it, and themselves in double precision.

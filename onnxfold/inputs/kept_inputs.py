@@ -43,6 +43,7 @@ CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
     "reason": is_text,
     "steps": lambda steps: isinstance(steps, list) and all(type(step) is int for step in steps),
     "notes": lambda notes: isinstance(notes, list) and all(map(is_text, notes)),
+    "mirrored": lambda mirrored: isinstance(mirrored, bool),
 }
 
 

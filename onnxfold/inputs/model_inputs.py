@@ -19,8 +19,16 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
-from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples, sample_cost, synthetic_inputs
-from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
+from onnxfold.inputs.images.mirror_images import with_mirror_images
+from onnxfold.inputs.images.synthetic import BATCH_BYTES, SAMPLES, affordable_samples, sample_cost, synthetic_inputs
+from onnxfold.inputs.input_plan import (
+    InputRequest,
+    most_samples,
+    planned_images,
+    planned_inversion,
+    planned_samples,
+    too_long,
+)
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.sample_kinds import (
@@ -64,6 +72,7 @@ class ModelInputs:
     tokens: TokenFacts = field(default_factory=TokenFacts)
     held_out: Batches = field(default_factory=list)  # batches of a user's samples that no fold is shown
     is_doubted: bool = False  # whether fits trust large images of a user only in part
+    is_mirrored: bool = False  # whether every sample has its mirror image behind it
 
     def few_samples(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones."""
@@ -130,6 +139,11 @@ class ModelInputs:
     def samples(self) -> int:
         """Number of samples."""
         return _count(self.batches)
+
+    @property
+    def distinct(self) -> int:
+        """Number of samples, without mirror images."""
+        return self.samples // 2 if self.is_mirrored else self.samples
 
     @property
     def images(self) -> Array | None:
@@ -228,10 +242,12 @@ class _Generation:
             batches, facts = kept
             kind, reason, steps = facts["kind"], facts["reason"], tuple(facts["steps"])
             fixed = batch_of(self.view) is not None
-            return ModelInputs(batches, kind, reason, fixed, steps, notes=self.notes + tuple(facts["notes"]))
+            notes, is_mirrored = self.notes + tuple(facts["notes"]), facts["mirrored"]
+            return ModelInputs(batches, kind, reason, fixed, steps, notes=notes, is_mirrored=is_mirrored)
         inputs = self.make()
         if not inputs.cut:
             facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
+            facts["mirrored"] = inputs.is_mirrored
             shelf.keep(inputs.batches, facts)
         return replace(inputs, notes=self.notes + inputs.notes)
 
@@ -275,6 +291,8 @@ class _Generation:
                 f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
                 f"--input-steps {steps} makes them again",
             )
+        mirrored = _mirror_images(view, inputs, requested)
+        inputs = mirrored or inputs
         if "statistics" in done.final:
             was, is_now = done.initial["statistics"], done.final["statistics"]
             why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
@@ -286,9 +304,20 @@ class _Generation:
             leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
             aims = {"class_scores": "class scores", "evenness": "even channels"}
             aim = " and ".join(words for term, words in aims.items() if term in done.final)
-            why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-            inputs += leaves
-        return ModelInputs(inputs, INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes)
+            why = f"{_count(start)} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
+            inputs = [*inputs, *leaves]
+        why = f"{why}; with the mirror images of inverted ones, answered alike" if mirrored else why
+        return ModelInputs(
+            inputs, INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes,
+            is_mirrored=mirrored is not None and len(mirrored) == len(inputs),
+        )  # fmt: skip
+
+
+def _mirror_images(view: GraphView, batches: Batches, requested: InputRequest) -> Batches | None:
+    """Return images with their mirror images, where these help; a number of samples that is asked for is exact."""
+    if requested.samples is not None:
+        return None
+    return with_mirror_images(view, batches, min(SAMPLES, most_samples(view)))
 
 
 def _count(batches: Batches) -> int:
@@ -318,7 +347,14 @@ def _user_inputs(
     reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
     facts = TokenFacts() if texts is None else texts.facts(ids)
     batches = list(in_batches(seen, fixed or together))
-    return ModelInputs(batches, DATA, reason, fixed is not None, notes=notes, tokens=facts, held_out=apart)
+    made = ModelInputs(batches, DATA, reason, fixed is not None, notes=notes, tokens=facts, held_out=apart)
+    # Larger ones are trusted in part only, and their mirror images add nothing then.
+    is_small = texts is None and made.pixels < SAMPLE_KINDS[LEAVES].doubted_from
+    mirrored = _mirror_images(view, batches, requested) if is_small else None
+    if mirrored is None:
+        return made
+    reason = f"{reason}; with their mirror images, answered alike"
+    return replace(made, batches=mirrored, reason=reason, is_mirrored=True)
 
 
 def with_own_text(

@@ -34,8 +34,8 @@ def with_more_samples(
     if inputs.facts.are_tokens:
         lacking = max(-(-tokens // count_tokens(inputs)) - 1, 1)
         turns = lacking if inputs.facts.are_words_alone else min(lacking, _TURNS)
-    elif inputs.facts.is_inverted and FEW_INVERTED <= inputs.samples < _SHOWN:
-        request = replace(request, inputs=INVERTED, samples=_SHOWN - inputs.samples)
+    elif inputs.facts.is_inverted and FEW_INVERTED <= inputs.distinct < _SHOWN:
+        request = replace(request, inputs=INVERTED, samples=_SHOWN - inputs.distinct)
     else:
         return inputs
     seeds = range(config.seed + 1, config.seed + 1 + turns)
