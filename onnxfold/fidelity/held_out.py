@@ -153,7 +153,7 @@ class Answering:
 
 
 def recorded(network: Network, inputs: HeldOut) -> tuple[Answering, HeldOut]:
-    """Return what answers on the batches of some inputs as a network does, so that it need not stay in memory.
+    """Return a record of the answers of a network to some batches, so that it need not stay in memory.
 
     Also returned are the inputs that there are outputs of: all, or as many as the memory for outputs holds.
     """

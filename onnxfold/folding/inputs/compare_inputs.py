@@ -65,7 +65,7 @@ def _checked(losses: list[float], count: int) -> list[float]:
 
 
 def _losses(opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, progress: Progress) -> list[float]:
-    """Return what the answers lose by the fold on each kind: the mean over held-out inputs of all kinds."""
+    """Return the loss of the answers by the fold on each kind: the mean over held-out inputs of all kinds."""
     parts = [inputs.split() for inputs in kinds]
     session = Session(opened.source)
     names = session.output_names = comparable_outputs(session.output_names, opened.view.output_names)
