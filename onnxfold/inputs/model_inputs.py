@@ -20,7 +20,7 @@ from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.mirror_images import with_mirror_images
-from onnxfold.inputs.images.synthetic import BATCH_BYTES, SAMPLES, affordable_samples, sample_cost, synthetic_inputs
+from onnxfold.inputs.images.synthetic import SAMPLES, cut_batches, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import (
     InputRequest,
     most_samples,
@@ -103,8 +103,7 @@ class ModelInputs:
         sizes = {len(values) for values in batches[0].values() if values.ndim}
         if self.fixed_batch or self.are_tokens or len(sizes) != 1:
             return batches
-        most = max(affordable_samples(view, BATCH_BYTES), 1)
-        return [part for batch in batches for part in in_batches(batch, most)]
+        return cut_batches(view, batches)
 
     @property
     def front(self) -> Batches:

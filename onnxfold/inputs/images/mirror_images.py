@@ -13,7 +13,7 @@ from onnxfold.graph.run.session import Session, batch_of, in_batches, sample_cou
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.input_scale import has_channels_last
-from onnxfold.inputs.images.synthetic import BATCH_BYTES, affordable_samples
+from onnxfold.inputs.images.synthetic import cut_batches
 from onnxfold.statistics.activations import Batches
 
 #: Images whose mirror images a network is asked about.
@@ -49,9 +49,7 @@ def _difference(view: GraphView, batches: Batches) -> float:
     """Return how far answers to mirror images are from those to the images: the most of all outputs."""
     session = Session(to_model(view))
     asked = batches[: max(_ASKED // sample_count(batches[0]), 1)]
-    if batch_of(view) is None:
-        most = max(affordable_samples(view, BATCH_BYTES), 1)
-        asked = [part for batch in asked for part in in_batches(batch, most)]
+    asked = cut_batches(view, asked) if batch_of(view) is None else asked
     answers = session.run_all(asked)
     others = session.run_all([{name: _mirrored(values) for name, values in batch.items()} for batch in asked])
     pairs = [(answer, other) for answer, other in zip(answers, others, strict=True) if answer.dtype.kind == "f"]

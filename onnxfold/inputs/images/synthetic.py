@@ -18,7 +18,7 @@ import numpy.typing as npt
 from onnx import helper
 
 from onnxfold.budget.costs.running import forward_cost
-from onnxfold.graph.run.session import InputInfo, fixed_batch
+from onnxfold.graph.run.session import InputInfo, fixed_batch, in_batches
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
@@ -346,6 +346,12 @@ def affordable_samples(view: GraphView, most_bytes: int) -> int:
     shapes = (view.shape(output) or () for node in view.nodes for output in node.output)
     largest = max((prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes), default=1)
     return most_bytes // (3 * 4 * largest)
+
+
+def cut_batches(view: GraphView, batches: Batches) -> Batches:
+    """Return batches, cut where a run of the network would hold large activations."""
+    most = max(affordable_samples(view, BATCH_BYTES), 1)
+    return [part for batch in batches for part in in_batches(batch, most)]
 
 
 def _dtype(view: GraphView, name: str) -> np.dtype[np.generic]:
