@@ -58,7 +58,7 @@ def main() -> None:
             else:
                 with (
                     patch("onnxfold.inputs.images.synthetic.input_scale", return_value=None),
-                    patch("onnxfold.inputs.model_inputs.input_scale", return_value=None),
+                    patch("onnxfold.inputs.make_inputs.input_scale", return_value=None),
                 ):
                     done = onnxfold.fold(path, sparsity=0, dtype="int8", cache=None)
             after = _answers(done.model, x)

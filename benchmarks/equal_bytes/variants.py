@@ -17,7 +17,7 @@ from onnxfold.graph.files.save import save
 from onnxfold.graph.run.session import in_batches
 from onnxfold.inputs.given_inputs import load_arrays
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.model_inputs import model_inputs
+from onnxfold.inputs.make_inputs import model_inputs
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import Progress
 from onnxfold.quantize.quantize import quantize_int8

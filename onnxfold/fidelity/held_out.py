@@ -27,6 +27,7 @@ from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import ANCESTRAL
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, find_tokenizer
+from onnxfold.inputs.walk_batches import BATCH_BYTES, affordable_samples
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent, under
 from onnxfold.report import FidelityReport
@@ -124,7 +125,7 @@ def held_out_inputs(
     numbers = sum(prod(d or 1 for d in (view.shape(name) or ())[1:]) for name in view.input_names)
     cost = sum(graph_cost or max(costs) or _PER_NUMBER * max(numbers, 1) for graph_cost in costs)
     samples = min(SAMPLES, max(int(_COST / cost), _FEWEST))
-    fitting = synthetic.affordable_samples(view, min(synthetic.BATCH_BYTES, memory.limit() // 2))
+    fitting = affordable_samples(view, min(BATCH_BYTES, memory.limit() // 2))
     batch = batch_of(view) or min(synthetic.BATCH, max(fitting, 1))
 
     def generate() -> Iterator[tuple[int, dict[str, Array]]]:

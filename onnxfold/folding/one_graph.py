@@ -227,7 +227,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
         observation = _observe_consumers(prepared, compared, progress, choose)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         inputs, rules = prepared.inputs, prepared.inputs.fit_rules
-        observation = Observation(compared.copy(), inputs.walked(view), rules, is_to_match=rules.matches)
+        observation = Observation(compared.copy(), inputs.staged(view), rules, is_to_match=rules.matches)
     for i in shrinking:
         if i not in chosen:
             choose(i, ())
@@ -241,7 +241,7 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     records = Pipeline((merge, *first), progress)(view).records
     diagnostics = Diagnostics()
     if prepared.diagnoses:
-        batches = None if prepared.inputs is None else prepared.inputs.walked(view, prepared.inputs.front)
+        batches = None if prepared.inputs is None else prepared.inputs.walked(view)
         errors = [choice.errors for choice in prepared.candidates or ()]
         curves = error_curves(prepared.groups, errors, widths) if errors else ()
         measured = diagnose(compared, view, plan, prepared.groups, batches, progress)
@@ -294,7 +294,7 @@ def _observe_consumers(
         return None
     inputs = prepared.inputs
     how = Observing(inputs.fit_rules, prepared.duplicates, prepared.method.partitioner.needs_places, make_room)
-    return observe(view, prepared.groups, inputs.walked(view), take, how, progress)
+    return observe(view, prepared.groups, inputs.staged(view), take, how, progress)
 
 
 def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple[str, str]]) -> tuple[GroupRecord, ...]:

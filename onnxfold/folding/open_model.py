@@ -27,9 +27,9 @@ from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import LazyTensor, Scratch, is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import FREE_DIMENSION
 from onnxfold.inputs.input_plan import needed_batch, needed_sizes
 from onnxfold.inputs.tokens.token_plan import size_of
+from onnxfold.inputs.walk_batches import FREE_DIMENSION
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE

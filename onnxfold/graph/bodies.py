@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, ModelProto, helper
 
-from onnxfold.graph.nodes import node_key, outer_tensors, read_names, refill, rename_tensors, subgraphs
-from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of
+from onnxfold.graph.nodes import model_of, node_key, outer_tensors, read_names, refill, rename_tensors, subgraphs
+from onnxfold.graph.tensors import LazyTensor, Weight, is_float, proto_of, to_proto
 from onnxfold.graph.view import GraphView
 
 
@@ -110,3 +110,15 @@ def needed_nodes(view: GraphView, outputs: Collection[str], instead: Mapping[str
             keys.add(key)
             wanted.update(instead[key] if key in instead else read_names(node))
     return keys
+
+
+def part_of(view: GraphView, tensors: Collection[str]) -> ModelProto:
+    """Return a model of what computes some tensors from the inputs of a graph, with the weights of this moment."""
+    keys = needed_nodes(view, tensors, {})
+    nodes = [node for node in view.nodes if node_key(node) in keys]
+    read = dict.fromkeys(name for node in nodes for name in read_names(node))
+    inputs = [info for info in view.graph.input if info.name in read and not view.is_weight(info.name)]
+    held = [to_proto(name, view.weight(name)) for name in read if view.is_weight(name)]
+    model = model_of(nodes, inputs, held, view.model)
+    refill(model.graph.output, [info for info in model.graph.output if info.name in tensors])
+    return model

@@ -24,10 +24,11 @@ from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
-from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
+from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling
+from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.

@@ -1,59 +1,27 @@
-"""The choice of inputs to run a network on, with the reason."""
+"""Inputs to run a network on."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from onnxfold.budget.costs.running import forward_cost
-from onnxfold.channels.layers import holds_statistics
-from onnxfold.config.pixels import PixelScale
-from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.files import Cache
-from onnxfold.graph.run.session import batch_of, in_batches, sample_count
+from onnxfold.errors import ConfigError
+from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import input_infos, split_samples
-from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
-from onnxfold.inputs.images.input_scale import input_scale, standardise
-from onnxfold.inputs.images.mirror_images import with_mirror_images
-from onnxfold.inputs.images.synthetic import SAMPLES, cut_batches, sample_cost, synthetic_inputs
-from onnxfold.inputs.input_plan import (
-    InputRequest,
-    most_samples,
-    planned_images,
-    planned_inversion,
-    planned_samples,
-    too_long,
-)
-from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
-from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.sample_kinds import (
-    DATA,
     DOUBT_OF_IMAGES,
     DOUBT_OF_TEXT,
-    EXPOSED,
-    INVERTED,
-    LEAVES,
-    NOISE,
     SAMPLE_KINDS,
-    WRITTEN,
     SampleKind,
 )
-from onnxfold.inputs.token_inputs import TEXT, TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
-from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_plan import planned_beside
-from onnxfold.progress import Progress, silent
-from onnxfold.statistics.activations import Batches
+from onnxfold.inputs.walk_batches import cut_batches, stage_batches
+from onnxfold.statistics.activations import Batches, StagedBatches
 from onnxfold.statistics.moments import NO_DOUBT
 from onnxfold.statistics.observe import FitRules
 
-_BATCH = 64
-_USUAL = InputRequest()
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
 
@@ -97,13 +65,18 @@ class ModelInputs:
         """Whether the network continues texts, of which these are some."""
         return self.tokens.answers is not None and self.tokens.answers.continue_text
 
-    def walked(self, view: GraphView, batches: Batches | None = None) -> Batches:
-        """Return all or some batches, cut where a walk along the nodes of a network would hold large activations."""
-        batches = batches or self.batches
-        sizes = {len(values) for values in batches[0].values() if values.ndim}
-        if self.fixed_batch or self.are_tokens or len(sizes) != 1:
-            return batches
-        return cut_batches(view, batches)
+    def walked(self, view: GraphView) -> Batches:
+        """Return the front, cut where a walk along the nodes of a network would hold large activations."""
+        return cut_batches(view, self.front) if self._can_be_cut else self.front
+
+    def staged(self, view: GraphView) -> Batches | StagedBatches:
+        """Return all batches for such a walk: more of them, and larger ones, where activations are small."""
+        return stage_batches(view, self.batches) if self._can_be_cut else self.batches
+
+    @property
+    def _can_be_cut(self) -> bool:
+        sizes = {len(values) for values in self.batches[0].values() if values.ndim}
+        return len(sizes) == 1 and not (self.fixed_batch or self.are_tokens)
 
     @property
     def front(self) -> Batches:
@@ -137,7 +110,7 @@ class ModelInputs:
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return _count(self.batches)
+        return count_samples(self.batches)
 
     @property
     def distinct(self) -> int:
@@ -169,7 +142,7 @@ class ModelInputs:
         return replace(self, batches=[batch(values) for values in self.batches], tokens=tokens)
 
     def split(self, part: int = 4) -> tuple["ModelInputs", "ModelInputs"]:
-        """Return most samples, and a part of one in four or fewer, the last, to be held out; each tells its number."""
+        """Return most samples, and a part of one in four or fewer to be held out; each tells its number."""
         if self.fixed_batch and len(self.batches) < 4:
             raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
         batches = self.batches
@@ -178,218 +151,28 @@ class ModelInputs:
         if len(batches) < 2:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
         cut = len(batches) - max(len(batches) // part, 1)
-        seen, held_out = self._part(batches[:cut], "fitted on"), self._part(batches[cut:], "held out")
+        parts = batches[:cut], batches[cut:]
+        if self.facts.is_data and not (self.fixed_batch or self.are_tokens):
+            parts = self._ends_apart(part) or parts
+        seen, held_out = self._part(parts[0], "fitted on"), self._part(parts[1], "held out")
         if self.tokens.short is not None:  # the front of all samples
             short = next(in_batches(self.tokens.short, seen.samples))
             seen = replace(seen, tokens=replace(self.tokens, short=short))
         return seen, held_out
 
+    def _ends_apart(self, part: int) -> tuple[Batches, Batches] | None:
+        """Return the batches without their ends, and these: a user's samples may be sorted, and batches are few."""
+        seen, held_out, unit = Batches(), Batches(), 2 if self.is_mirrored else 1
+        for batch in self.batches:
+            apart = max(sample_count(batch) // part, 1) // unit * unit
+            first, *rest = in_batches(batch, max(sample_count(batch) - apart, 1))
+            seen, held_out = [*seen, first], [*held_out, *rest]
+        return (seen, held_out) if held_out else None
+
     def _part(self, batches: Batches, use: str) -> "ModelInputs":
-        return replace(self, batches=batches, reason=f"{self.reason}; {_count(batches)} of {self.samples} {use}")
+        return replace(self, batches=batches, reason=f"{self.reason}; {count_samples(batches)} of {self.samples} {use}")
 
 
-def model_inputs(
-    view: GraphView, kind: str, sources: UserSources = NO_SOURCES, requested: InputRequest = _USUAL, *,
-    cache: Cache | None = None, progress: Progress = silent,
-) -> ModelInputs:  # fmt: skip
-    """Return the inputs that a network is run on."""
-    interface, texts = token_interface(view), None
-    if interface is not None:
-        progress(f"model takes {interface}", 0, 0)
-        texts = TokenSource(view, interface, sources.source, sources.tokenizer, requested.seed)
-    if sources.samples is not None:
-        made = _user_inputs(view, sources.samples, sources.scale, requested, texts)
-        if texts is None or not sources.adds_text:
-            return made
-        return with_own_text(made, texts, replace(requested, samples=None, steps=()), cache, progress)
-    if kind == DATA:
-        raise ConfigError(
-            "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
-        )
-    progress("generate inputs", 0, 0)
-    if texts is None or kind == INVERTED:
-        return _Generation(view, kind, requested, progress).kept_or_made(cache or Cache())
-    # Tokens, with all other inputs: never images, whatever is requested.
-    if requested.steps:
-        raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
-    return _text_inputs(texts, texts.make_text(requested, cache=cache, any_ids=kind == NOISE, progress=progress))
-
-
-def _text_inputs(texts: TokenSource, text: TokenText) -> ModelInputs:
-    """Return a text as inputs of the model."""
-    batches, facts = texts.batches(text.ids), texts.facts(text.ids, text.kind)
-    is_fixed, (count, length) = texts.interface.fixed_batch is not None, text.ids.shape
-    how = f"{text.ids.size:,} tokens, {count} sequences of {length}; {text.reason}"
-    return ModelInputs(batches, text.kind, how, is_fixed, notes=text.notes, tokens=facts)
-
-
-class _Generation:
-    """Inputs that are generated for a network without tokens."""
-
-    def __init__(self, view: GraphView, kind: str, requested: InputRequest, progress: Progress) -> None:
-        self.began = time.monotonic()
-        self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
-        self.cost = forward_cost(view) or sample_cost(view)  # of a sample
-        self.samples, self.notes = planned_samples(view, self.cost, requested)
-        self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
-
-    def kept_or_made(self, cache: Cache) -> ModelInputs:
-        """Return inputs from the cache, or new ones; what limited the request is computed anew."""
-        shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
-        kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
-        if kept is not None:
-            batches, facts = kept
-            kind, reason, steps = facts["kind"], facts["reason"], tuple(facts["steps"])
-            fixed = batch_of(self.view) is not None
-            notes, is_mirrored = self.notes + tuple(facts["notes"]), facts["mirrored"]
-            return ModelInputs(batches, kind, reason, fixed, steps, notes=notes, is_mirrored=is_mirrored)
-        inputs = self.make()
-        if not inputs.cut:
-            facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
-            facts["mirrored"] = inputs.is_mirrored
-            shelf.keep(inputs.batches, facts)
-        return replace(inputs, notes=self.notes + inputs.notes)
-
-    def make(self) -> ModelInputs:
-        """Return new inputs."""
-        why = "requested"
-        if self.kind == "auto":  # takes torch, which takes seconds to import
-            if reason := obstacle(self.view):
-                why = f"deep inversion is not possible: {reason}"
-            else:
-                why = too_long(self.inversion[0], self.cost, self.requested)
-        if self.kind == INVERTED or not why:
-            try:
-                return self._invert()
-            except UnsupportedModelError as error:  # such as scores that turn out not to be any
-                if self.kind == INVERTED:
-                    raise
-                why = str(error)
-        if self.requested.steps:
-            raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
-        shown = NOISE if self.kind == NOISE else LEAVES
-        count, seed = self.samples, self.requested.seed
-        kind = SAMPLE_KINDS[shown].drawn_as
-        batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=kind, exactly=True)
-        return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
-
-    def _invert(self) -> ModelInputs:
-        view, requested, seed = self.view, self.requested, self.requested.seed
-        most, settings, notes = self.inversion
-        start = synthetic_inputs(view, samples=most, seed=seed, kind=EXPOSED, exactly=requested.samples is not None)
-        if requested.seconds is not None and not requested.steps:
-            settings = replace(settings, seconds=requested.seconds - (time.monotonic() - self.began))
-        scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
-        begun = [b | {n: s.standard(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in start]
-        done = deep_inversion(standardise(view, scales), begun, seed=seed, settings=settings, progress=self.progress)
-        inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
-        if done.cut:
-            steps = ",".join(map(str, done.steps_per_batch))
-            notes += (
-                f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "
-                f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
-                f"--input-steps {steps} makes them again",
-            )
-        mirrored = _mirror_images(view, inputs, requested)
-        inputs = mirrored or inputs
-        if "statistics" in done.final:
-            was, is_now = done.initial["statistics"], done.final["statistics"]
-            why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-        else:
-            count = _count(start)
-            rest = self.samples - count
-            enough = rest >= (count if requested.samples is None else 1)
-            apart = seed + len(start) + 1
-            leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
-            aims = {"class_scores": "class scores", "evenness": "even channels"}
-            aim = " and ".join(words for term, words in aims.items() if term in done.final)
-            why = f"{_count(start)} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-            inputs = [*inputs, *leaves]
-        why = f"{why}; with the mirror images of inverted ones, answered alike" if mirrored else why
-        return ModelInputs(
-            inputs, INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes,
-            is_mirrored=mirrored is not None and len(mirrored) == len(inputs),
-        )  # fmt: skip
-
-
-def _mirror_images(view: GraphView, batches: Batches, requested: InputRequest) -> Batches | None:
-    """Return images with their mirror images, where these help; a number of samples that is asked for is exact."""
-    if requested.samples is not None:
-        return None
-    return with_mirror_images(view, batches, min(SAMPLES, most_samples(view)))
-
-
-def _count(batches: Batches) -> int:
+def count_samples(batches: Batches) -> int:
+    """Return the number of samples of all batches."""
     return sum(map(sample_count, batches))
-
-
-def _user_inputs(
-    view: GraphView, calibration: Given, scale: PixelScale | None, requested: InputRequest, texts: TokenSource | None
-) -> ModelInputs:
-    """Return the samples of a user."""
-    samples = requested.samples
-    if not isinstance(calibration, Mapping) and Path(calibration).suffix.lower() == TEXT:
-        if texts is None:
-            raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
-        return _text_inputs(texts, texts.read_text(Path(calibration), InputRequest(samples)))
-    # Images of a folder are there for being used, whatever a run costs.
-    most, limits = planned_images(view, samples) if is_folder(calibration) else (0, ())
-    interface = None if texts is None else texts.interface
-    user_samples = given_samples(
-        input_infos(view), calibration, scale, most=most, requested=samples, interface=interface
-    )
-    ids = None if interface is None or interface.ids is None else user_samples.arrays[interface.ids.name]
-    together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
-    limits = limits if most <= sample_count(user_samples.arrays) or samples else ()  # there are no more of them
-    fixed, notes = batch_of(view), (*limits, *user_samples.notes)
-    seen, apart = split_samples(user_samples.arrays, fixed) if texts is None else (user_samples.arrays, [])
-    reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
-    facts = TokenFacts() if texts is None else texts.facts(ids)
-    batches = list(in_batches(seen, fixed or together))
-    made = ModelInputs(batches, DATA, reason, fixed is not None, notes=notes, tokens=facts, held_out=apart)
-    # Larger ones are trusted in part only, and their mirror images add nothing then.
-    is_small = texts is None and made.pixels < SAMPLE_KINDS[LEAVES].doubted_from
-    mirrored = _mirror_images(view, batches, requested) if is_small else None
-    if mirrored is None:
-        return made
-    reason = f"{reason}; with their mirror images, answered alike"
-    return replace(made, batches=mirrored, reason=reason, is_mirrored=True)
-
-
-def with_own_text(
-    user_inputs: ModelInputs, texts: TokenSource, requested: InputRequest, cache: Cache | None, progress: Progress
-) -> ModelInputs:
-    """Return a user's texts, and between them what the model writes; as they are where it cannot write.
-
-    What is kept of a network is chosen on what it is run on, and a few thousand words have few subjects: of other texts
-    more is lost than where nothing is shown. A quarter of what a model reads is therefore its own, and more of it where
-    little is given.
-    """
-    name = None if texts.interface.ids is None else texts.interface.ids.name
-    arrays = [batch[name] for batch in user_inputs.batches if name in batch]
-    if name is None or not user_inputs.continues_text or any(ids.ndim != 2 for ids in arrays):
-        return user_inputs
-    ids = np.concatenate(arrays)
-    plan = planned_beside(texts.view, texts.interface, ids.shape)
-    if plan is None:
-        return user_inputs
-    text = texts.text(plan, requested, cache=cache, progress=progress)
-    if text.kind != WRITTEN:
-        return user_inputs
-    batches = spread(user_inputs.batches, texts.batches(text.ids))
-    shortest = min(ids.shape[1], text.ids.shape[1])
-    fronts = np.concatenate([batch[name][:, :shortest] for batch in batches])
-    seen = np.concatenate([ids.ravel(), text.ids.ravel()])
-    return replace(
-        user_inputs,
-        batches=batches,
-        reason=f"{user_inputs.reason}; {text.ids.size:,} tokens between them {text.reason}",
-        tokens=replace(user_inputs.tokens, short=texts.short_batch(fronts), words=texts.words(seen)),
-    )
-
-
-def spread(batches: Batches, others: Batches) -> Batches:
-    """Return batches with others evenly between them."""
-    places = [(i + 0.5) / len(part) for part in (batches, others) for i in range(len(part))]
-    together = [*batches, *others]
-    return [together[i] for i in np.argsort(places, kind="stable")]

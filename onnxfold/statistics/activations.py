@@ -4,6 +4,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from mmap import PAGESIZE
 from typing import IO, Any
@@ -12,10 +13,10 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.bodies import needed_nodes
+from onnxfold.graph.bodies import needed_nodes, part_of
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
-from onnxfold.graph.run.session import fit_feeds
+from onnxfold.graph.run.session import Session, fit_feeds, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -23,6 +24,25 @@ from onnxfold.progress import Progress, silent
 
 #: One dict of inputs per batch.
 Batches = list[dict[str, Array]]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A place from which on a walk has larger batches, and perhaps more of them."""
+
+    node: str  # the key of the node in front of which it begins
+    size: int  # samples of a batch
+    joining: Batches  # inputs that the walk begins with there, so many at once as the whole network can be run on
+
+
+@dataclass(frozen=True, eq=False)
+class StagedBatches:
+    """Inputs of a walk that has more of them behind its first nodes, where activations are smaller."""
+
+    first: Batches
+    stages: tuple[Stage, ...] = ()
+
+
 #: Bytes of activations that a walk holds in memory, beside those of its inputs and of the node that it runs.
 _HELD_BYTES = 1 << 27
 #: Smaller batches stay in memory.
@@ -73,13 +93,15 @@ class WaitingBatches(Sequence[Array]):
 class Activations:
     """The activations of one network that later nodes still need, as batches; much of many samples waits on disk."""
 
-    def __init__(self, view: GraphView, inputs: Batches) -> None:
+    def __init__(self, view: GraphView, inputs: Batches | StagedBatches) -> None:
         self._floor = memory.give_back()  # what the walk before held
         self.view = view
+        staged = inputs if isinstance(inputs, StagedBatches) else StagedBatches(inputs)
         shapes = {name: view.shape(name) for name in view.input_names}
-        fitted = [fit_feeds(batch, shapes) for batch in inputs]
+        fitted = [fit_feeds(batch, shapes) for batch in staged.first]
         self.values: dict[str, Sequence[Array]] = {name: [batch[name] for batch in fitted] for name in fitted[0]}
-        self._batches = len(inputs)
+        self._counts = [sample_count(batch) for batch in fitted]  # samples of every batch
+        self._stages = {stage.node: stage for stage in staged.stages}
         self.sessions = NodeSessions(view)
         self._readers = Counter(n for node in view.nodes for n in read_names(node))
         self._needed: set[str] | None = None
@@ -98,8 +120,41 @@ class Activations:
             nodes = nodes[: max((i for i, node in enumerate(nodes) if node_key(node) in looked_at), default=-1) + 1]
         for done, node in enumerate(nodes):
             tell(done, len(nodes))
+            self.begin_stage(node)
             yield node
             self.release(node)
+
+    def begin_stage(self, node: NodeProto) -> None:
+        """Go on with larger batches, and more of them, where a node is the first of a stage."""
+        stage = self._stages.pop(node_key(node), None)
+        if stage is not None:
+            self._keep(self._batches_of(stage))
+
+    def _batches_of(self, stage: Stage) -> Iterator[dict[str, Array]]:
+        """Yield the batches before, joined where samples lie along axis 0 of all they hold, and the new ones."""
+        before, self._counts = self._counts, []
+        is_whole = all(
+            isinstance(values, np.ndarray) and values.ndim and len(values) == count
+            for batches in self.values.values()
+            for values, count in zip(batches, before, strict=True)
+        )
+        for places in _neighbours(before, stage.size if is_whole else 1):
+            self._counts.append(sum(before[place] for place in places))
+            yield {
+                name: np.concatenate([batches[place] for place in places]) if len(places) > 1 else batches[places[0]]
+                for name, batches in self.values.items()
+            }
+        inside = [name for name in self.values if name not in self.view.input_names]
+        if not (stage.joining and inside):
+            return
+        session = Session(part_of(self.view, inside), as_users_do=True)
+        session.output_names, read = inside, {info.name for info in session.inputs}
+        for places in _neighbours([sample_count(batch) for batch in stage.joining], stage.size if is_whole else 1):
+            batches = [stage.joining[place] for place in places]
+            made = [session.run({name: batch[name] for name in read}) for batch in batches]
+            values = dict(zip(inside, joined_outputs(made) if len(made) > 1 else made[0], strict=True))
+            self._counts.append(sum(map(sample_count, batches)))
+            yield {n: values[n] if n in values else np.concatenate([b[n] for b in batches]) for n in self.values}
 
     def limit(self, looked_at: LookedAt) -> None:
         """Run no node that none of the tensors that are looked at depends on."""
@@ -116,7 +171,8 @@ class Activations:
             return
         runner = NodeRunner(self.view, node, self.sessions)
         self._keep(
-            run_one(runner, batch, {n: self.values[n][batch] for n in runner.inputs}) for batch in range(self._batches)
+            run_one(runner, batch, {n: self.values[n][batch] for n in runner.inputs})
+            for batch in range(len(self._counts))
         )
 
     def change(self, name: str, change: Callable[[Array], Array]) -> None:
@@ -139,7 +195,7 @@ class Activations:
         """Let one more batch, the last one then, go on from where the first one is."""
         for name, batches in self.values.items():
             self.values[name] = [*batches, batches[0]]
-        self._batches += 1
+        self._counts.append(self._counts[0])
 
     def release(self, node: NodeProto) -> None:
         """Forget what nobody reads after this node."""
@@ -148,6 +204,17 @@ class Activations:
         for name in [*read_names(node), *node.output]:
             if self._readers[name] <= 0:
                 self.values.pop(name, None)
+
+
+def _neighbours(counts: Sequence[int], size: int) -> list[list[int]]:
+    """Return the places of batches that together have no more samples than a size; each of one batch at least."""
+    runs: list[list[int]] = []
+    for place, count in enumerate(counts):
+        if runs and count + sum(counts[i] for i in runs[-1]) <= size:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
 
 
 #: Smallest and largest value of a tensor.

@@ -24,7 +24,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics import samples
-from onnxfold.statistics.activations import Activations, Batches
+from onnxfold.statistics.activations import Activations, Batches, StagedBatches
 from onnxfold.statistics.moments import ChannelMoments, Classes, Doubt, SplitMoments, intensity, shrink_covariance
 from onnxfold.statistics.samples import row_parts
 
@@ -101,7 +101,7 @@ class Observation:
     """A network observed on inputs."""
 
     reference: GraphView  # the network; where statistics were matched, with those of the inputs
-    inputs: Batches
+    inputs: Batches | StagedBatches
     rules: FitRules = FitRules()
     is_to_match: bool = False  # whether statistics of the reference are still to be matched to the inputs
 
@@ -123,7 +123,7 @@ Take = Callable[[int, list[ConsumerMoments]], None]
 def observe(
     view: GraphView,
     groups: Sequence[FoldGroup],
-    inputs: Batches,
+    inputs: Batches | StagedBatches,
     take: Take,
     how: Observing = Observing(),
     progress: Progress = silent,

@@ -18,7 +18,7 @@ from onnxfold.machine import memory
 from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.fold_channels import AxisMap, axis_map
 from onnxfold.progress import Progress, silent
-from onnxfold.statistics.activations import Activations, Batches
+from onnxfold.statistics.activations import Activations, Batches, StagedBatches
 from onnxfold.statistics.observe import Observation, match_statistics
 
 
@@ -40,7 +40,7 @@ class SideBySide:
         reference: GraphView,
         folded: GraphView,
         plan: FoldPlan,
-        inputs: Batches,
+        inputs: Batches | StagedBatches,
         *,
         matches: Literal["nothing", "deviating", "all"] = "nothing",
         heals: bool = False,
@@ -74,6 +74,7 @@ class SideBySide:
         for before in self.reference.walk(looked_at, partial(progress, action)):
             self._maps = {key: mapped for key, mapped in self._maps.items() if key[0] in self.reference.values}
             after = by_output[node_key(before)]
+            self.folded.begin_stage(after)
             deviates = self.deviates(before)
             if deviates:
                 self._deviating.update(before.output)

@@ -16,7 +16,7 @@ from onnxfold.files import cache
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.provenance import fingerprint
 from onnxfold.graph.run.session import InputInfo
-from onnxfold.inputs import kept_inputs, model_inputs
+from onnxfold.inputs import kept_inputs, make_inputs
 from onnxfold.inputs.kept_inputs import from_bytes, is_text, to_bytes
 from testing import models
 
@@ -27,14 +27,14 @@ QUICK = {"inputs": "deep-inversion", "samples": 8, "input_steps": (2,), "verify"
 def inversions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Keep whatever is made, and count how often inputs are inverted."""
     calls: list[int] = []
-    invert = model_inputs.deep_inversion
+    invert = make_inputs.deep_inversion
 
     def counting(*args: object, **options: object) -> object:
         calls.append(1)
         return invert(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kept_inputs, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(model_inputs, "deep_inversion", counting)
+    monkeypatch.setattr(make_inputs, "deep_inversion", counting)
     return calls
 
 

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnxfold.config import FoldConfig
 from onnxfold.errors import VerificationError
 from onnxfold.folding.inputs.choose_inputs import prepare_inputs
-from onnxfold.inputs import model_inputs
+from onnxfold.inputs import make_inputs
 from onnxfold.inputs.images import mirror_images
 from onnxfold.inputs.model_inputs import ModelInputs
 from testing import models
@@ -113,7 +113,7 @@ def test_many_images_are_enough_and_a_number_that_is_asked_for_is_exact() -> Non
 def test_without_the_memory_for_them_images_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = _symmetric(), _COUNT * 4 // 5
     for most, samples in ((2 * given, 2 * given), (2 * given - 1, given)):
-        monkeypatch.setattr(model_inputs, "most_samples", lambda _, most=most: most)
+        monkeypatch.setattr(make_inputs, "most_samples", lambda _, most=most: most)
         assert _chosen(model, _images(model)).samples == samples
 
 
@@ -140,7 +140,7 @@ def _inverted(model: onnx.ModelProto, **options: Any) -> ModelInputs:
 def test_inverted_images_have_theirs_and_these_are_kept_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_inputs, "SAMPLES", 2_048)
+    monkeypatch.setattr(make_inputs, "SAMPLES", 2_048)
     made, kept, exact = (_inverted(_symmetric(), cache=tmp_path, **more) for more in ({}, {}, {"samples": 32}))
     images = _joined(made)
     np.testing.assert_array_equal(images[1::2], images[::2, :, :, ::-1])
@@ -152,7 +152,7 @@ def test_inverted_images_have_theirs_and_these_are_kept_with_them(
 
 
 def test_dead_leaves_behind_inverted_images_stay_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_inputs, "SAMPLES", 2_048)
+    monkeypatch.setattr(make_inputs, "SAMPLES", 2_048)
     inputs = _inverted(_symmetric(bn=False), cache=None)
     assert "with the mirror images of inverted ones" in inputs.reason
     images, apart = _joined(inputs), re.match(r"(\d+) inverted .*, (\d+) dead leaves", inputs.reason)

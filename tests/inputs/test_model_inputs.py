@@ -360,7 +360,7 @@ def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
         planned.append(count)
         return count, notes
 
-    monkeypatch.setattr("onnxfold.inputs.model_inputs.planned_samples", counted)
+    monkeypatch.setattr("onnxfold.inputs.make_inputs.planned_samples", counted)
     assert model_inputs(_view(), "auto", samples=4, steps=(1,)).samples == 4
     assert planned == [4]
 

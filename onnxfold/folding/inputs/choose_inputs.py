@@ -22,7 +22,8 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import checked_labels, input_infos, require_file, require_samples, select_samples
 from onnxfold.inputs.given_samples import UserSources, given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
-from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.make_inputs import model_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling

@@ -20,7 +20,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import affordable_samples
+from onnxfold.inputs.walk_batches import affordable_samples
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.report.records import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio

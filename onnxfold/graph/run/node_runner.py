@@ -20,7 +20,8 @@ _FED_BYTES = 64 << 20
 #: of other operators want some of them to be constant, or prepare them (MatMul), which changes how sums are rounded.
 _FED_OPERATORS = frozenset({"Add", "BatchNormalization", "Conv", "Div", "Mul", "Sub"})
 #: Convolutions with weights from so many numbers on get a session of their own, in which onnxruntime packs the weight
-#: and computes in blocks of channels: twice as fast. Below, and for 1x1 and grouped ones, reordering costs more.
+#: and computes in blocks of channels: twice as fast. Depthwise ones of any size do, too: two to ten times as fast.
+#: Below, and for 1x1 and other grouped ones, reordering costs more.
 _PACKED_NUMBERS = 4096
 #: Sessions that are kept; each has threads of its own, all asleep but those of one.
 _KEPT = 16
@@ -120,12 +121,15 @@ class NodeRunner:
     def _is_packed(self) -> bool:
         """Return whether the node is a convolution of images that is faster with a packed weight."""
         node, view = self._node, self._view
-        if node.op_type != "Conv" or node.domain not in DEFAULT_DOMAINS or attribute(node, "group", 1) != 1:
+        if node.op_type != "Conv" or node.domain not in DEFAULT_DOMAINS:
             return False
         weight, shape = node.input[1], view.shape(node.input[1]) or ()
         is_window_of_images = len(shape) == 4 and shape[2:] != (1, 1)
         is_stored = view.is_weight(weight) and view.weight_type(weight) == TensorProto.FLOAT
-        return is_stored and is_window_of_images and _PACKED_NUMBERS <= view.weight_size(weight) < _FED_BYTES // 4
+        if not (is_stored and is_window_of_images):
+            return False
+        groups, size = attribute(node, "group", 1), view.weight_size(weight)
+        return shape[:2] == (groups, 1) or (groups == 1 and _PACKED_NUMBERS <= size < _FED_BYTES // 4)
 
     def _fed_values(self, name: str) -> Array | None:
         """Return a weight that is an input of the one-node model, None for others and for types that cannot be fed."""

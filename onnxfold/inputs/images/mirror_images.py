@@ -13,7 +13,7 @@ from onnxfold.graph.run.session import Session, batch_of, in_batches, sample_cou
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.input_scale import has_channels_last
-from onnxfold.inputs.images.synthetic import cut_batches
+from onnxfold.inputs.walk_batches import cut_batches
 from onnxfold.statistics.activations import Batches
 
 #: Images whose mirror images a network is asked about.

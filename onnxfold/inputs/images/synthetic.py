@@ -11,14 +11,13 @@ grains, as surfaces do. What is common to all pixels of an image varies most in 
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
 from onnxfold.budget.costs.running import forward_cost
-from onnxfold.graph.run.session import InputInfo, fixed_batch, in_batches
+from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
@@ -26,6 +25,7 @@ from onnxfold.inputs.images.input_scale import InputScale, has_channels_last, in
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, token_interface, whole_feeds
+from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
 
@@ -188,10 +188,8 @@ def _surfaces(random: np.random.Generator, size: tuple[int, int], radius: float,
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
 SAMPLES = 512
 BATCH = 64
-#: Size that a free dimension gets.
-FREE_DIMENSION = 64
-#: Memory for the activations of one network where nobody says how many samples there shall be, and of a batch.
-ACTIVATION_BYTES, BATCH_BYTES = 400 << 20, 48 << 20
+#: Memory for the activations of one network where nobody says how many samples there shall be.
+ACTIVATION_BYTES = 400 << 20
 _MIN_SAMPLES = 32
 
 
@@ -339,19 +337,6 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
     signal -= signal.mean()
     signal /= max(float(signal.std()), 1e-12)
     return signal
-
-
-def affordable_samples(view: GraphView, most_bytes: int) -> int:
-    """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
-    shapes = (view.shape(output) or () for node in view.nodes for output in node.output)
-    largest = max((prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes), default=1)
-    return most_bytes // (3 * 4 * largest)
-
-
-def cut_batches(view: GraphView, batches: Batches) -> Batches:
-    """Return batches, cut where a run of the network would hold large activations."""
-    most = max(affordable_samples(view, BATCH_BYTES), 1)
-    return [part for batch in batches for part in in_batches(batch, most)]
 
 
 def _dtype(view: GraphView, name: str) -> np.dtype[np.generic]:

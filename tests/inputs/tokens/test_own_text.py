@@ -15,7 +15,8 @@ import onnxfold.machine.memory as machine_memory
 from onnxfold.files import Cache
 from onnxfold.graph.files.load import load
 from onnxfold.inputs import kept_inputs
-from onnxfold.inputs.model_inputs import ModelInputs, spread
+from onnxfold.inputs.make_inputs import spread
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens import language_model, token_plan
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, planned_beside

@@ -1,0 +1,104 @@
+"""Batches of inputs for walks along the nodes of a network: as many samples at a time as activations leave room for.
+
+In front of the first strides an activation has many positions, and a fit looks at a bounded number of them: fewer
+samples show as many. Behind them there is room for larger batches, which take less time per sample. So a walk begins
+with a part of many samples, in small batches, and goes on with more of them in larger ones. What all others are in
+front of a stage, onnxruntime computes in one run of the network up to there, which is far faster than node by node.
+"""
+
+from collections import deque
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+
+from onnxfold.channels.layers import linear
+from onnxfold.graph.nodes import node_key, read_names
+from onnxfold.graph.run.session import in_batches, sample_count
+from onnxfold.graph.tensors import Shape
+from onnxfold.graph.view import GraphView
+from onnxfold.statistics.activations import Batches, Stage, StagedBatches
+
+#: What a free dimension counts as.
+FREE_DIMENSION = 64
+#: Memory for the activations of a batch.
+BATCH_BYTES = 48 << 20
+#: Samples that a walk begins with, at least, and positions of a layer that are enough.
+_FEWEST, _ENOUGH = 64, 200_000
+#: A stage begins where batches may be so many times as large, or so many times as many samples are walked with.
+_LARGER, _MORE = 4, 2
+_GOLDEN = 0.5 * (5**0.5 - 1)
+
+
+def affordable_samples(view: GraphView, most_bytes: int) -> int:
+    """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
+    sizes = [_numbers(view, name) for node in view.nodes for name in node.output]
+    return _fitting(max(sizes, default=1), most_bytes)
+
+
+def cut_batches(view: GraphView, batches: Batches) -> Batches:
+    """Return batches, cut where a run of the network would hold large activations."""
+    most = max(affordable_samples(view, BATCH_BYTES), 1)
+    return [part for batch in batches for part in in_batches(batch, most)]
+
+
+def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
+    """Return batches with the stages in which a walk takes them; cut only, where one is enough."""
+    cut = cut_batches(view, batches)
+    if not all(values.ndim for values in cut[0].values()):
+        return cut
+    total, largest = sum(map(sample_count, cut)), max(map(sample_count, batches))
+    wanted = _samples_by_node(view, total)
+    sizes = [max(min(_fitting(most, BATCH_BYTES), largest), 1) for most in _largest_behind(view)]
+    # Any first part of this order is spread over all of them: a user's samples may be sorted.
+    order = np.argsort(np.arange(len(cut)) * _GOLDEN % 1.0, kind="stable") if wanted[0] < total else range(len(cut))
+    waiting = deque(cut[i] for i in order)
+
+    def take(samples: int) -> Batches:
+        taken: Batches = []
+        while waiting and sum(map(sample_count, taken)) < samples:
+            taken.append(waiting.popleft())
+        return taken
+
+    first = take(wanted[0])
+    seen, size, stages = sum(map(sample_count, first)), sizes[0], list[Stage]()
+    for place, node in enumerate(view.nodes):
+        has_more = bool(waiting) and wanted[place] >= min(_MORE * seen, total)
+        if has_more or sizes[place] >= _LARGER * size:
+            joining = take(wanted[place] - seen) if has_more else []
+            seen, size = seen + sum(map(sample_count, joining)), sizes[place]
+            stages.append(Stage(node_key(node), size, joining))
+    return StagedBatches(first, tuple(stages)) if stages else cut
+
+
+def _samples_by_node(view: GraphView, total: int) -> list[int]:
+    """Return how many samples a walk needs at every node; all, unless few can begin and the last layer sees most."""
+    positions = []
+    for node in view.nodes:
+        operator = linear(view, node)
+        reads_window = operator is not None and operator.window is not None
+        shape = view.shape(node.input[0]) if reads_window else ()
+        positions.append(0 if operator is None else _ENOUGH if shape is None else _positions(shape))
+    behind = [*accumulate(reversed(positions), max)][::-1]
+    wanted = [min(total, max(_FEWEST, _ENOUGH // max(most, 1))) for most in behind]
+    last = max((place for place, count in enumerate(positions) if count), default=0)
+    return wanted if _MORE * wanted[last] >= total >= _MORE * wanted[0] else [total] * len(wanted)
+
+
+def _positions(shape: Shape) -> int:
+    return prod(size or FREE_DIMENSION for size in shape[2:])
+
+
+def _largest_behind(view: GraphView) -> list[int]:
+    """Return the numbers of the largest activation that any node from every one on reads or writes."""
+    largest = [max((_numbers(view, n) for n in (*read_names(node), *node.output)), default=1) for node in view.nodes]
+    return [*accumulate(reversed(largest), max)][::-1]
+
+
+def _numbers(view: GraphView, name: str) -> int:
+    """Return the numbers of a sample of an activation; a weight has none."""
+    return 1 if view.is_weight(name) else prod(d or FREE_DIMENSION for d in (view.shape(name) or ())[1:])
+
+
+def _fitting(numbers: int, most_bytes: int) -> int:
+    return most_bytes // (3 * 4 * numbers)

@@ -1,0 +1,179 @@
+"""Walks of large images: few samples and small batches in front of the first strides, all samples behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxfold
+from onnxfold.graph.files.load import load
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs import walk_batches
+from onnxfold.inputs.sample_kinds import DATA
+from onnxfold.inputs.walk_batches import stage_batches
+from onnxfold.statistics.activations import Activations, Batches, StagedBatches
+from testing.inputs import model_inputs
+from testing.models import random_input, residual
+
+#: Pixels of the images, and so many positions in front of the stride.
+_SIDE = 32
+_Shape = Sequence[int | str]
+
+
+def _network(strides: Sequence[int], *, counts: bool = False, up: bool = False) -> GraphView:
+    """Return a view of convolutions with a residual over each; the first stride is two by two positions narrower."""
+    random = np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+    if counts:  # a number that knows no samples, and is read at the end
+        nodes = [helper.make_node("Shape", ["x"], ["s"], start=2), helper.make_node("Cast", ["s"], ["c"], to=1)]
+        nodes.append(helper.make_node("ReduceMean", ["c"], ["m"], keepdims=0))
+    for i, stride in enumerate(strides):
+        values = random.standard_normal((4, 4, 3, 3)).astype(np.float32) * 0.2
+        weights.append(numpy_helper.from_array(values, f"w{i}"))
+        nodes += [
+            helper.make_node("Conv", [x, f"w{i}"], [f"y{i}"], kernel_shape=[3, 3], pads=[1] * 4, strides=[stride] * 2),
+            helper.make_node("Relu", [f"y{i}"], [f"r{i}"]),
+            helper.make_node("Add", [f"r{i}", f"y{i}"], [f"a{i}"]),
+        ]
+        x = f"a{i}"
+    if up:
+        scales = numpy_helper.from_array(np.array([1, 1, 4, 4], np.float32), "scales")
+        weights += [scales, numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "wide")]
+        nodes += [helper.make_node("Resize", [x, "", "scales"], ["u"]), helper.make_node("Conv", ["u", "wide"], ["v"])]
+        x = "v"
+    nodes.append(helper.make_node("Mul", [x, "m"], ["z"]) if counts else helper.make_node("Relu", [x], ["z"]))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, _SIDE, _SIDE])]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)], weights
+    )
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def _batches(samples: int, size: int = 64) -> Batches:
+    images = np.random.default_rng(1).standard_normal((samples, 4, _SIDE, _SIDE)).astype(np.float32)
+    return [{"x": images[i : i + size]} for i in range(0, samples, size)]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let eight images show enough of the first layers, and four of them fill a batch there."""
+    monkeypatch.setattr(walk_batches, "_FEWEST", 8)
+    monkeypatch.setattr(walk_batches, "_ENOUGH", 8 * _SIDE**2)
+    monkeypatch.setattr(walk_batches, "BATCH_BYTES", 4 * 3 * 4 * 4 * _SIDE**2)
+
+
+def _samples(batches: Batches) -> list[int]:
+    return [len(batch["x"]) for batch in batches]
+
+
+def _walk(view: GraphView, inputs: Batches | StagedBatches) -> dict[str, list[np.ndarray[Any, Any]]]:
+    """Return the batches of every tensor as they are when it is made."""
+    made: dict[str, list[np.ndarray[Any, Any]]] = {}
+    walk = Activations(view, inputs)
+    for node in walk.walk():
+        walk.run(node)
+        made |= {name: [np.array(values) for values in walk.values[name]] for name in node.output}
+    return made
+
+
+@pytest.mark.usefixtures("small")
+def test_few_samples_are_walked_in_front_of_a_stride_and_all_behind_it() -> None:
+    view, batches = _network([1, 2, 1]), _batches(32)
+    staged = stage_batches(view, batches)
+    assert isinstance(staged, StagedBatches)
+    assert _samples(staged.first) == [4, 4]
+    assert sum(len(stage.joining) for stage in staged.stages) == 6
+    assert staged.stages[0].node == node_key(view.nodes[4])  # the Relu behind the stride
+    images = np.concatenate([b["x"] for b in (*staged.first, *(b for stage in staged.stages for b in stage.joining))])
+    whole = np.concatenate([batch["x"] for batch in batches])
+    order = np.lexsort(whole[:, 0, 0, :2].T), np.lexsort(images[:, 0, 0, :2].T)
+    np.testing.assert_array_equal(images[order[1]], whole[order[0]])  # all of them, each once
+    places = sorted(int(np.flatnonzero((whole == image).all(axis=(1, 2, 3)))[0]) for image in images[:8])
+    assert places[0] < 16 <= places[-1]  # from all over a user's samples
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_staged_walk_computes_what_a_plain_one_does(counts: bool) -> None:
+    """A tensor that knows no samples keeps batches apart."""
+    view, batches = _network([1, 2, 1, 2], counts=counts), _batches(40)
+    staged = stage_batches(view, batches)
+    assert isinstance(staged, StagedBatches)
+    joined = [*staged.first, *(batch for stage in staged.stages for batch in stage.joining)]
+    plain, made = _walk(view, joined), _walk(view, staged)
+    assert [len(part) for part in made["y0"]] == [4, 4]
+    assert (len(made["z"]) < len(plain["z"])) != counts
+    for name, samples in (("a0", 8), ("a1", 32), ("y2", 32), ("a3", 40), ("z", 40)):
+        values = np.concatenate(made[name])
+        assert len(values) == samples
+        wanted = np.concatenate(plain[name])[:samples]
+        np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("view", "samples"),
+    [
+        pytest.param(_network([1, 1, 1]), 40, id="no stride"),
+        pytest.param(_network([1, 2, 2], up=True), 40, id="back to all positions"),
+        pytest.param(_network([1, 2, 1]), 12, id="hardly more"),
+    ],
+)
+def test_all_samples_are_walked_where_a_stage_gains_nothing(view: GraphView, samples: int) -> None:
+    staged = stage_batches(view, _batches(samples))
+    first = staged.first if isinstance(staged, StagedBatches) else staged
+    assert sum(_samples(first)) == samples
+
+
+def test_small_images_are_walked_as_they_are() -> None:
+    batches = _batches(80)
+    staged = stage_batches(_network([1, 2, 1]), batches)
+    assert isinstance(staged, list)
+    assert _samples(staged) == _samples(batches)
+
+
+def test_a_fold_on_staged_samples_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = residual(3)
+    shown = random_input(model, 0, batch=160)
+    plain = _fold(model, shown)
+    monkeypatch.setattr(walk_batches, "_FEWEST", 32)
+    monkeypatch.setattr(walk_batches, "_ENOUGH", 32 * 64)
+    staged = model_inputs(load(model), DATA, shown, samples=160).staged(load(model))
+    assert isinstance(staged, StagedBatches)
+    fold = _fold(model, shown)
+    asked = random_input(model, 1, batch=200)
+    wanted = _answers(model, asked)
+    lost = [np.square(_answers(m, asked) - wanted).mean() / wanted.var() for m in (plain, fold)]
+    assert lost[1] < max(1.5 * lost[0], 1e-6)
+    assert [n.op_type for n in fold.graph.node] == [n.op_type for n in plain.graph.node]
+
+
+def _fold(model: onnx.ModelProto, shown: dict[str, np.ndarray[Any, Any]]) -> onnx.ModelProto:
+    return onnxfold.fold(model, 0.3, calibration=shown, cache=None, verify=False).model
+
+
+def _answers(model: onnx.ModelProto, feeds: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    from onnxfold.graph.run.session import Session
+
+    return Session(model).run(feeds)[0].astype(np.float64)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_part_of_every_batch_of_given_samples_is_held_out(mirrored: bool) -> None:
+    """Of 200 samples the last batch holds eight; what decides is a quarter, from all over the samples."""
+    view = _network([1])
+    images = np.concatenate([batch["x"] for batch in _batches(168)])
+    inputs = replace(model_inputs(view, DATA, {"x": images}, samples=168), is_mirrored=mirrored)
+    count = inputs.samples
+    seen, held_out = inputs.split()
+    assert held_out.samples == pytest.approx(count / 4, abs=3)
+    assert seen.samples + held_out.samples == count
+    assert len(seen.batches) == len(inputs.batches)
+    assert not mirrored or all(len(batch["x"]) % 2 == 0 for batch in held_out.batches)
