@@ -145,14 +145,10 @@ class Activations:
                 for name, batches in self.values.items()
             }
         inside = [name for name in self.values if name not in self.view.input_names]
-        if not (stage.joining and inside):
-            return
-        session = Session(part_of(self.view, inside), as_users_do=True)
-        session.output_names, read = inside, {info.name for info in session.inputs}
+        front = _Front(self.view, inside) if stage.joining and inside else None
         for places in _neighbours([sample_count(batch) for batch in stage.joining], stage.size if is_whole else 1):
             batches = [stage.joining[place] for place in places]
-            made = [session.run({name: batch[name] for name in read}) for batch in batches]
-            values = dict(zip(inside, joined_outputs(made) if len(made) > 1 else made[0], strict=True))
+            values = {} if front is None else front.run(batches)
             self._counts.append(sum(map(sample_count, batches)))
             yield {n: values[n] if n in values else np.concatenate([b[n] for b in batches]) for n in self.values}
 
@@ -204,6 +200,20 @@ class Activations:
         for name in [*read_names(node), *node.output]:
             if self._readers[name] <= 0:
                 self.values.pop(name, None)
+
+
+class _Front:
+    """Runs what is in front of some tensors of a network, as a whole."""
+
+    def __init__(self, view: GraphView, tensors: list[str]) -> None:
+        self._session = Session(part_of(view, tensors), as_users_do=True)
+        self._session.output_names = tensors
+        self._read = [info.name for info in self._session.inputs]
+
+    def run(self, batches: Batches) -> dict[str, Array]:
+        """Return the tensors by name, of several batches joined along axis 0."""
+        made = [self._session.run({name: batch[name] for name in self._read}) for batch in batches]
+        return dict(zip(self._session.output_names, joined_outputs(made) if len(made) > 1 else made[0], strict=True))
 
 
 def _neighbours(counts: Sequence[int], size: int) -> list[list[int]]:

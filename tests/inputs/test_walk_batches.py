@@ -18,7 +18,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan, walk_batches
 from onnxfold.inputs.sample_kinds import DATA, LEAVES
 from onnxfold.inputs.walk_batches import stage_batches
-from onnxfold.statistics.activations import Activations, Batches, StagedBatches
+from onnxfold.statistics.activations import Activations, Batches, Stage, StagedBatches
 from testing.inputs import model_inputs
 from testing.models import random_input, residual
 
@@ -115,6 +115,15 @@ def test_a_staged_walk_computes_what_a_plain_one_does(counts: bool) -> None:
         assert len(values) == samples
         wanted = np.concatenate(plain[name])[:samples]
         np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_samples_join_in_front_of_the_first_node() -> None:
+    """Nothing is computed yet."""
+    view, batches = _network([1]), _batches(12, 4)
+    made = _walk(view, StagedBatches(batches[:2], (Stage(node_key(view.nodes[0]), 8, batches[2:]),)))
+    assert [len(part) for part in made["z"]] == [8, 4]
+    plain = np.concatenate(_walk(view, batches)["z"])
+    np.testing.assert_allclose(np.concatenate(made["z"]), plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())
 
 
 @pytest.mark.usefixtures("small")
