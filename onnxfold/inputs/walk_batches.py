@@ -55,10 +55,10 @@ def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
     waiting = deque(cut[i] for i in order)
 
     def take(samples: int) -> Batches:
-        taken: Batches = []
-        while waiting and sum(map(sample_count, taken)) < samples:
-            taken.append(waiting.popleft())
-        return taken
+        part: Batches = []
+        while waiting and sum(map(sample_count, part)) < samples:
+            part.append(waiting.popleft())
+        return part
 
     first = take(wanted[0])
     seen, size, stages = sum(map(sample_count, first)), sizes[0], list[Stage]()
