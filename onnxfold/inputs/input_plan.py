@@ -28,7 +28,7 @@ from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling
-from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples, begins_with_few
+from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.
@@ -43,8 +43,6 @@ _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
 #: Highest cost of a run over all generated samples: some seconds.
 _RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
-#: Samples of a network whose walk begins with few of them, where it can have them.
-_STAGED_SAMPLES = 96
 #: Bytes of the images of a folder, where nobody says how many there shall be; and the fewest of these.
 _FOLDER_BYTES, _FEWEST_IMAGES = 1 << 29, 32
 #: Inverted samples; more if all of their steps are affordable, and half as many where the fewest steps are not.
@@ -97,19 +95,6 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
     else:
         limit = f"--input-seconds {requested.ceiling:g} at the counted cost"
     return count, (f"{requested.samples} samples were requested; {limit} allows {count}",)
-
-
-def planned_leaves(view: GraphView, samples: int, cost: float, requested: InputRequest) -> int:
-    """Return the number of dead leaves: more than are planned as samples, where few of them pass the first layers.
-
-    The others cost half as much, and late layers are wide: of an EfficientNet-Lite1 with BatchNormalizations at 20 %,
-    answers have a divergence of 0.29 on 128 of them, and of 0.42 on 32.
-    """
-    if requested.samples is not None:
-        return samples
-    more = min(_STAGED_SAMPLES, requested.most(cost, _RUN_PER_SECOND), most_samples(view))
-    more = min(more, int(2 * _RUN_COST / cost)) if cost else more
-    return more if more > samples and begins_with_few(view, more) else samples
 
 
 def planned_images(view: GraphView, samples: int | None) -> tuple[int, tuple[str, ...]]:

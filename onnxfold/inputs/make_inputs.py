@@ -24,7 +24,6 @@ from onnxfold.inputs.input_plan import (
     most_samples,
     planned_images,
     planned_inversion,
-    planned_leaves,
     planned_samples,
     too_long,
 )
@@ -132,8 +131,6 @@ class _Generation:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown = NOISE if self.kind == NOISE else LEAVES
         count, seed = self.samples, self.requested.seed
-        if shown == LEAVES:
-            count = planned_leaves(self.view, count, self.cost, self.requested)
         kind = SAMPLE_KINDS[shown].drawn_as
         batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=kind, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)

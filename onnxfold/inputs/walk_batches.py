@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, read_names
-from onnxfold.graph.run.session import batch_of, in_batches, sample_count
+from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Batches, Stage, StagedBatches
@@ -24,7 +24,7 @@ FREE_DIMENSION = 64
 #: Memory for the activations of a batch.
 BATCH_BYTES = 48 << 20
 #: Samples that a walk begins with, at least, and positions of a layer that are enough.
-_FEWEST, _ENOUGH = 32, 200_000
+_FEWEST, _ENOUGH = 64, 200_000
 #: A stage begins where batches may be so many times as large, or so many times as many samples are walked with.
 _LARGER, _MORE = 4, 2
 _GOLDEN = 0.5 * (5**0.5 - 1)
@@ -69,11 +69,6 @@ def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
             seen, size = seen + sum(map(sample_count, joining)), sizes[place]
             stages.append(Stage(node_key(node), size, joining))
     return StagedBatches(first, tuple(stages)) if stages else cut
-
-
-def begins_with_few(view: GraphView, samples: int) -> bool:
-    """Whether a walk begins with fewer than so many samples."""
-    return batch_of(view) is None and bool(view.nodes) and _samples_by_node(view, samples)[0] < samples
 
 
 def _samples_by_node(view: GraphView, total: int) -> list[int]:

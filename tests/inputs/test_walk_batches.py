@@ -15,8 +15,8 @@ import onnxfold
 from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs import input_plan, walk_batches
-from onnxfold.inputs.sample_kinds import DATA, LEAVES
+from onnxfold.inputs import walk_batches
+from onnxfold.inputs.sample_kinds import DATA
 from onnxfold.inputs.walk_batches import stage_batches
 from onnxfold.statistics.activations import Activations, Batches, Stage, StagedBatches
 from testing.inputs import model_inputs
@@ -139,20 +139,6 @@ def test_all_samples_are_walked_where_a_stage_gains_nothing(view: GraphView, sam
     staged = stage_batches(view, _batches(samples))
     first = staged.first if isinstance(staged, StagedBatches) else staged
     assert sum(_samples(first)) == samples
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(
-    ("strides", "samples", "expected"), [([1, 2, 1], None, 24), ([1, 1], None, 8), ([1, 2, 1], 8, 8)]
-)
-def test_more_dead_leaves_where_few_pass_the_first_layers(
-    strides: list[int], samples: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A number that is asked for stays exact."""
-    monkeypatch.setattr(input_plan, "_STAGED_SAMPLES", 24)
-    monkeypatch.setattr(input_plan, "_FEWEST_SAMPLES", 8)
-    monkeypatch.setattr(input_plan, "ACTIVATION_BYTES", 1)
-    assert model_inputs(_network(strides), LEAVES, samples=samples).samples == expected
 
 
 def test_small_images_are_walked_as_they_are() -> None:
