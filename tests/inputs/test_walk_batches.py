@@ -152,6 +152,7 @@ def test_a_fold_on_staged_samples_is_as_good(monkeypatch: pytest.MonkeyPatch) ->
     model = residual(3)
     shown = random_input(model, 0, batch=160)
     plain = _fold(model, shown)
+    monkeypatch.setattr(walk_batches, "BATCH_BYTES", 1 << 17)
     monkeypatch.setattr(walk_batches, "_FEWEST", 32)
     monkeypatch.setattr(walk_batches, "_ENOUGH", 32 * 64)
     staged = model_inputs(load(model), DATA, shown, samples=160).staged(load(model))
