@@ -11,7 +11,7 @@ import numpy as np
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure, Surprise, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
 from onnxfold.report.closeness import LabelFlips
@@ -99,13 +99,14 @@ class FidelityMeter:
             sums.measure.add(x, y)
         if not known.all():  # what is not finite on one side counts as 0 on both
             x, y = np.where(known, x, 0.0), np.where(known, y, 0.0)
-        sums.scale += float(np.square(x).sum())
-        sums.error += float(np.square(y - x).sum())
         rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
         x, y, known = x.reshape(rows), y.reshape(rows), known.reshape(rows)  # the vectors of samples
-        norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+        lengths, off = _dots(x, x), y - x
+        sums.scale += float(lengths.sum())
+        sums.error += float(_dots(off, off).sum())
+        norms = np.sqrt(lengths) * np.sqrt(_dots(y, y))
         # Two vectors of zeros are alike, and zeros are unlike anything else.
-        alike = np.where(norms > 0.0, (x * y).sum(axis=1) / norms, (x == y).all(axis=1))
+        alike = np.where(norms > 0.0, _dots(x, y) / norms, (x == y).all(axis=1))
         compared = known.any(axis=1)
         sums.cosine += float(alike[compared].sum())
         sums.vectors += int(compared.sum())
@@ -147,6 +148,11 @@ class FidelityMeter:
             for i, sums in sorted(self._sums.items())
             if sums.undefined
         ]
+
+
+def _dots(x: Matrix, y: Matrix) -> Matrix:
+    """Return the dot product of every row of two matrices; a matrix of products would be as large as they are."""
+    return np.asarray(np.einsum("ij,ij->i", x, y))
 
 
 def _corners(i: int, reference: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:

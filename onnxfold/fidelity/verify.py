@@ -20,13 +20,15 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import comparable_outputs
+from onnxfold.inputs.walk_batches import BATCH_BYTES, affordable_samples
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent, under
 from onnxfold.report import FidelityReport, LatencyRecord
 from onnxfold.statistics.activations import Activations, Batches
 
-_SAMPLES = 4
+#: Samples of noise; fewer where they are large, but two, since a single one hides a shape that holds for it alone.
+_SAMPLES, _FEWEST = 4, 2
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Verification:
         folded = None if isinstance(model, str) else open_network(model, self.view)
         result = self._compare_original(model, folded)
         del folded
+        memory.give_back()
         latency = None
         if result.fidelity is not None and not (isinstance(model, str) or self.is_copy or self.threads is None):
             feeds = partial(noise_inputs, samples=1, seed=self.seed, view=self.view)
@@ -133,7 +136,8 @@ class Verification:
         except VerificationError as error:
             return _unmeasured(f"the original does not load: {error}")
         try:
-            feeds = noise_inputs(session.inputs, samples=_SAMPLES, seed=self.seed, view=self.view)
+            count = min(_SAMPLES, max(affordable_samples(self.view, BATCH_BYTES), _FEWEST))
+            feeds = noise_inputs(session.inputs, samples=count, seed=self.seed, view=self.view)
         except MemoryError:
             return _unmeasured("inputs of this size do not fit into memory")
         try:
@@ -177,6 +181,7 @@ class Verification:
                 if a.ndim != b.ndim:
                     raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
             fidelity(compared, expected, outputs, inputs="noise")  # raises where something is no longer finite
+            del everything, expected, outputs
 
             def measure(compared: HeldOut, *, writes: bool) -> FidelityReport:
                 tell = under("verify, ", self.progress)

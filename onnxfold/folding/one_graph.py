@@ -138,10 +138,13 @@ class GroupCandidates:
         )
 
     def probes(self) -> dict[int, Probe]:
-        """Return a probe of every group that was seen."""
-        for i, moments in self._seen.items():
+        """Return a probe of every group that was seen, and give up the moments."""
+        while self._seen:
+            i, moments = self._seen.popitem()
             if moments:
                 self._probes[i] = self._probe(i, moments)
+            if i not in self._begun:
+                self._candidates[i].settle()
         return dict(sorted(self._probes.items()))
 
     def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:

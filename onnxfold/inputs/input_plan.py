@@ -28,7 +28,7 @@ from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling
-from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples
+from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples, enough_samples
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.
@@ -42,7 +42,8 @@ _RUN_PER_SECOND = 5e10
 _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
 #: Highest cost of a run over all generated samples: some seconds.
 _RUN_COST = 3.5e11
-_FEWEST_SAMPLES = 32
+#: Fewest samples, and where every layer sees many positions of each.
+_FEWEST_SAMPLES, _FEWEST_LARGE = 32, 8
 #: Bytes of the images of a folder, where nobody says how many there shall be; and the fewest of these.
 _FOLDER_BYTES, _FEWEST_IMAGES = 1 << 29, 32
 #: Inverted samples; more if all of their steps are affordable, and half as many where the fewest steps are not.
@@ -82,9 +83,10 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
     fit = most_samples(view)
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
-        usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
+        fewest = min(_FEWEST_SAMPLES, max(enough_samples(view), _FEWEST_LARGE))
+        usual = max(affordable_samples(view, ACTIVATION_BYTES), fewest)
         if cost:
-            usual = min(usual, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
+            usual = min(usual, max(int(_RUN_COST / cost), fewest))
         count = max(min(SAMPLES, usual, fit, timely), 1)
         return (count - count % BATCH if count > BATCH else count), ()
     count = max(min(requested.samples, fit, timely), 1)

@@ -11,11 +11,11 @@ from itertools import accumulate
 from math import prod
 
 import numpy as np
+from onnx import NodeProto
 
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.session import in_batches, sample_count
-from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Batches, Stage, StagedBatches
 
@@ -34,6 +34,12 @@ def affordable_samples(view: GraphView, most_bytes: int) -> int:
     """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
     sizes = [_numbers(view, name) for node in view.nodes for name in node.output]
     return _fitting(max(sizes, default=1), most_bytes)
+
+
+def enough_samples(view: GraphView) -> int:
+    """Return how many samples show every linear operator enough positions; more than any request where one sees few."""
+    read = [count for node in view.nodes if (count := _positions_read(view, node)) is not None]
+    return -(-_ENOUGH // max(min(read, default=0), 1))
 
 
 def cut_batches(view: GraphView, batches: Batches) -> Batches:
@@ -76,20 +82,23 @@ def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
 
 def _samples_by_node(view: GraphView, total: int) -> list[int]:
     """Return how many samples a walk needs at every node; all, unless few can begin and the last layer sees most."""
-    positions = []
-    for node in view.nodes:
-        operator = linear(view, node)
-        reads_window = operator is not None and operator.window is not None
-        shape = view.shape(node.input[0]) if reads_window else ()
-        positions.append(0 if operator is None else _ENOUGH if shape is None else _positions(shape))
+    read = [_positions_read(view, node) for node in view.nodes]
+    positions = [0 if count is None else count or _ENOUGH for count in read]
     behind = [*accumulate(reversed(positions), max)][::-1]
     wanted = [min(total, max(_FEWEST, _ENOUGH // max(most, 1))) for most in behind]
     last = max((place for place, count in enumerate(positions) if count), default=0)
     return wanted if _MORE * wanted[last] >= total >= _MORE * wanted[0] else [total] * len(wanted)
 
 
-def _positions(shape: Shape) -> int:
-    return prod(size or FREE_DIMENSION for size in shape[2:])
+def _positions_read(view: GraphView, node: NodeProto) -> int | None:
+    """Return the positions of a sample that a linear operator reads; None of another, 0 where they are not known."""
+    operator = linear(view, node)
+    if operator is None:
+        return None
+    if operator.channel_axis != 1 or len(view.shape(operator.weight) or ()) < 3:  # rows of a matrix count as one
+        return 1
+    shape = view.shape(node.input[0])
+    return 0 if shape is None else prod(size or FREE_DIMENSION for size in shape[2:])
 
 
 def _largest_behind(view: GraphView) -> list[int]:

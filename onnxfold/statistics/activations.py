@@ -77,6 +77,10 @@ class WaitingBatches(Sequence[Array]):
         self._batches.append(values)
         self.held_bytes += getattr(values, "nbytes", 0)
 
+    def repeat_first(self) -> None:
+        """Let the first batch be the last one, too; it is there once."""
+        self._batches.append(self._batches[0])
+
     def __len__(self) -> int:
         """Return the number of batches."""
         return len(self._batches)
@@ -190,7 +194,10 @@ class Activations:
     def fork(self) -> None:
         """Let one more batch, the last one then, go on from where the first one is."""
         for name, batches in self.values.items():
-            self.values[name] = [*batches, batches[0]]
+            if isinstance(batches, WaitingBatches):
+                batches.repeat_first()
+            else:
+                self.values[name] = [*batches, batches[0]]
         self._counts.append(self._counts[0])
 
     def release(self, node: NodeProto) -> None:

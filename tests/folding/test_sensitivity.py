@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 
-from onnxfold.channels import find_groups
+from onnxfold.channels import FoldGroup, find_groups
 from onnxfold.cluster.clusterings.elimination import eliminate
-from onnxfold.folding.probes.sensitivity import Estimate, Probe, sensitivities
+from onnxfold.folding.probes import sensitivity, trials
+from onnxfold.folding.probes.sensitivity import Estimate, Probe, measured_sensitivities, sensitivities
 from onnxfold.folding.probes.trials import relative_error
 from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens import answers
 from onnxfold.inputs.tokens.answers import Answers, TokenAnswers, log_softmax
+from onnxfold.progress import silent
 from onnxfold.statistics.activations import Activations
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input
@@ -128,6 +134,36 @@ def test_the_estimate_is_least_squares() -> None:
     for samples in (x[:4], x):  # fewer than channels, and more
         np.testing.assert_allclose(estimate.of(samples), samples @ best.T, atol=0.05 * np.abs(samples).max())
     np.testing.assert_allclose(estimate.of(x[:4]), estimate.of(x)[:4], rtol=1e-9)
+
+
+def test_positions_are_narrowed_and_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there was no memory for all of them."""
+    whole = _sensitivities(mlp(0))
+    monkeypatch.setattr(sensitivity, "_ROWS", 3)
+    monkeypatch.setattr(trials, "_NUMBERS", 16)
+    np.testing.assert_allclose(_sensitivities(mlp(0)), whole, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("most_bytes", "samples"), [(1 << 30, 8), (1, 2)])
+def test_large_images_are_probed_with_fewer_samples(
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int, samples: int
+) -> None:
+    counts = []
+
+    def count(view: GraphView, groups: list[FoldGroup], batch: dict[str, Array], *rest: Any, **how: Any) -> Matrix:
+        counts.append(len(batch["x"]))
+        return np.ones(len(groups))
+
+    monkeypatch.setattr(sensitivity, "_BYTES", most_bytes)
+    monkeypatch.setattr(sensitivity, "sensitivities", count)
+    model = mlp(0)
+    view, inputs = load(model), ModelInputs([random_input(model, 1, batch=64)], "dead-leaves", "")
+    groups = find_groups(view).groups
+    seen = observed(view, groups, inputs.batches)
+    found = eliminate(seen.moments[0], np.arange(groups[0].size))
+    probe = Probe(groups[0], found, seen.moments[0], of_tokens=False)
+    measured_sensitivities(view, groups, inputs, {0: probe}, silent)
+    assert counts == [samples]
 
 
 def test_overflown_activations_tell_nothing() -> None:

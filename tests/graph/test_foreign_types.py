@@ -61,6 +61,8 @@ def test_lengths_that_must_fit_together() -> None:
 def test_batches_of_what_is_large_by_itself() -> None:
     image = _kind("n", 16, 200, 400)
     assert _results("Crop", [image], domain="", border=[1, 2, 3, 4]) == [_kind("n", 16, 194, 396)]
+    larger = _kind("n", 16, 722, 722)
+    assert _results("Crop", [larger], domain="", border=[1, 1, 1, 1]) == [_kind("n", 16, 720, 720)]
 
 
 def test_operators_that_old_exporters_wrote_into_the_default_domain() -> None:

@@ -145,6 +145,9 @@ def test_fewer_samples_where_a_run_over_all_would_take_long(monkeypatch: pytest.
     assert model_inputs(_view(), "dead-leaves", samples=256).samples == 256  # requested
     monkeypatch.setattr("onnxfold.inputs.input_plan._RUN_COST", 1.0)
     assert model_inputs(_view(), "dead-leaves").samples == 4
+    monkeypatch.setattr("onnxfold.inputs.input_plan._FEWEST_LARGE", 2)
+    monkeypatch.setattr("onnxfold.inputs.input_plan.enough_samples", lambda view: 3)
+    assert model_inputs(_view(), "dead-leaves").samples == 3
 
 
 def test_auto_without_batch_normalization_adds_dead_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

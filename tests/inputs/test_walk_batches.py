@@ -17,7 +17,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs import walk_batches
 from onnxfold.inputs.sample_kinds import DATA
-from onnxfold.inputs.walk_batches import stage_batches
+from onnxfold.inputs.walk_batches import enough_samples, stage_batches
 from onnxfold.statistics.activations import Activations, Batches, Stage, StagedBatches
 from testing.inputs import model_inputs
 from testing.models import random_input, residual
@@ -81,6 +81,13 @@ def _walk(view: GraphView, inputs: Batches | StagedBatches) -> dict[str, list[np
         walk.run(node)
         made |= {name: [np.array(values) for values in walk.values[name]] for name in node.output}
     return made
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("strides", "samples"), [([1, 1], 8), ([2, 1], 8 * 4)])
+def test_samples_that_show_every_layer_enough(strides: list[int], samples: int) -> None:
+    assert enough_samples(_network(strides)) == samples
+    assert enough_samples(load(residual(0))) > 512  # its classifier sees one position of each
 
 
 @pytest.mark.usefixtures("small")

@@ -134,6 +134,26 @@ def test_what_many_samples_take_waits_on_disk(has_disk: bool, view: GraphView, m
     assert (most <= 3 * nbytes) == has_disk
 
 
+@pytest.mark.parametrize("held_bytes", [0, 1 << 30])
+def test_a_batch_more_begins_where_the_first_one_is(
+    held_bytes: int, view: GraphView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first one waits on disk."""
+    monkeypatch.setattr(walks, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(walks, "_LEAST_BYTES", 1)
+    x = np.random.default_rng(0).standard_normal((6, 4, 6, 6)).astype(np.float32)
+    walk = Activations(view, [{"x": x[:4]}, {"x": x[4:]}])
+    for done, node in enumerate(walk.walk()):
+        if done == 2:
+            walk.fork()
+        walk.run(node)
+        for name in node.output:
+            first, second, *more = walk.values[name]
+            assert (len(first), len(more)) == (2 * len(second), done >= 2)
+            for values in more:
+                np.testing.assert_array_equal(values, first)
+
+
 @pytest.mark.parametrize("bn", [True, False])
 def test_a_fold_with_activations_on_disk_is_the_same(bn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model = chain_conv(0, bn=bn)

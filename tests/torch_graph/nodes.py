@@ -99,6 +99,7 @@ def _gqa(*, packed: bool = True, past: int = 0, **attributes: Any) -> Case:
 
 NODES: dict[str, Case] = {
     "conv-1d": _conv((2, 4, 9), (6, 2, 3), group=2, pads=[2, 0], strides=[2]),
+    "conv-one-column": _conv((2, 4, 9, 1), (6, 2, 3, 1), group=2, pads=[2, 0, 1, 0], strides=[2, 3], dilations=[2, 1]),
     "conv-3d": _conv((2, 2, 4, 5, 6), (3, 2, 2, 3, 3), pads=[0, 1, 1, 1, 1, 1], dilations=[1, 1, 2]),
     "conv-asymmetric": _conv((2, 3, 7, 8), (4, 3, 3, 3), pads=[0, 2, 1, 0]),
     "conv-same-upper": _conv((2, 3, 7, 8), (4, 3, 4, 3), auto_pad="SAME_UPPER", strides=[2, 3]),

@@ -29,9 +29,11 @@ from onnxfold.graph.tensors import Array, Matrix, Weight, loaded, working_type
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.walk_batches import affordable_samples
 from onnxfold.language.lookups import QUERIES_ELSEWHERE, RARE_ELSEWHERE
 from onnxfold.progress import Progress, part_of, silent
 from onnxfold.statistics.observe import ConsumerMoments
+from onnxfold.statistics.samples import parts
 
 #: What the progress callback is told.
 STAGE = "probe groups"
@@ -42,6 +44,8 @@ _LEAST, _MOST = 1e-2, 1e2
 #: Added to the diagonal of a covariance, relative to its mean.
 _RIDGE = 1e-3
 _TINY = float(np.finfo(np.float64).tiny)
+#: Positions of an activation that are narrowed at a time.
+_ROWS = 1 << 15
 #: Members whose activations a probe narrows.
 _READ = Role.CONSUMER, Role.BASIS
 
@@ -112,14 +116,17 @@ class Probe:
     def narrow(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
         moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
-        x = moved[..., places].astype(working_type(values), copy=False)
-        if self._table is not None:
-            # Rows of a narrower table are Q P x, and the states that it scores P^T Q^T h.
-            encode, decode = (matrix.astype(x.dtype) for matrix in self._table)
-            moved[..., places] = x @ decode @ encode if axis in self._scored else x @ encode.T @ decode.T
-        else:
-            mean = x.reshape(-1, *places.shape).mean(axis=0) if self._has_bias else np.zeros((), x.dtype)
-            moved[..., places] = self._estimate.of((x - mean).reshape(-1, x.shape[-1])).reshape(x.shape) + mean
+        kind, rows = working_type(values), moved.reshape(-1, moved.shape[-1])
+        mean = rows.astype(kind, copy=False).mean(axis=0)[places] if self._has_bias else np.zeros((), kind)
+        for part in parts(len(rows), _ROWS):
+            x = rows[part][:, places].astype(kind, copy=False)
+            if self._table is not None:
+                # Rows of a narrower table are Q P x, and the states that it scores P^T Q^T h.
+                encode, decode = (matrix.astype(kind) for matrix in self._table)
+                rows[part, places] = x @ decode @ encode if axis in self._scored else x @ encode.T @ decode.T
+            else:
+                estimate = self._estimate.of((x - mean).reshape(-1, x.shape[-1]))
+                rows[part, places] = estimate.reshape(x.shape) + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
     def sensitivity(self, outcome: TrialOutcome) -> float:
@@ -153,8 +160,8 @@ class Estimate:
         return np.asarray(seen @ cho_solve((factor, True), cross, check_finite=False))
 
 
-#: Samples of a probe.
-SAMPLES = 8
+#: Samples of a probe, and fewer where their activations take more memory, but two.
+SAMPLES, _BYTES, _FEWEST = 8, 384 << 20, 2
 #: Most multiply-accumulates of one network on the inputs of rare words.
 _COST = 3e11
 
@@ -163,23 +170,27 @@ def measured_sensitivities(
     view: GraphView, groups: Sequence[FoldGroup], inputs: ModelInputs, probes: Mapping[int, Probe], progress: Progress
 ) -> Matrix:
     """Return the sensitivity of every group, shape (n_groups,); 1 where nothing could be measured."""
-    parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
-    others = {i: probe for i, probe in probes.items() if i not in parts}
-    few, is_text = inputs.few_samples(SAMPLES), not inputs.facts.are_words_alone
-    texts = (list(_affordable(view, inputs)) or [few]) if parts else []
+    tables = {i: probe for i, probe in probes.items() if groups[i].is_part}
+    others = {i: probe for i, probe in probes.items() if i not in tables}
+    few, is_text = inputs.few_samples(_sample_count(view, inputs)), not inputs.facts.are_words_alone
+    texts = (list(_affordable(view, inputs)) or [few]) if tables else []
     count = len(texts) + bool(others)
 
     def walked(walk: int, batch: dict[str, Array], tried: Mapping[int, Probe]) -> Matrix:
         return sensitivities(view, groups, batch, tried, part_of(progress, walk, count), tokens=inputs.tokens.answers)
 
     by_group = walked(0, few, others) if others else np.ones(len(groups))
-    if parts:
-        each = [walked(walk, batch, parts) for walk, batch in enumerate(texts, count - len(texts))]
-        of_parts: Matrix = np.mean(each, axis=0)
-        by_group[list(parts)] = of_parts[list(parts)] * (RARE_ELSEWHERE if is_text else 1.0)
+    if tables:
+        each = [walked(walk, batch, tables) for walk, batch in enumerate(texts, count - len(texts))]
+        of_tables: Matrix = np.mean(each, axis=0)
+        by_group[list(tables)] = of_tables[list(tables)] * (RARE_ELSEWHERE if is_text else 1.0)
     if is_text:
         by_group[[i for i, group in enumerate(groups) if group.is_between_factors]] *= QUERIES_ELSEWHERE
     return by_group
+
+
+def _sample_count(view: GraphView, inputs: ModelInputs) -> int:
+    return SAMPLES if inputs.are_tokens else min(SAMPLES, max(affordable_samples(view, _BYTES), _FEWEST))
 
 
 def _affordable(view: GraphView, inputs: ModelInputs) -> Iterator[dict[str, Array]]:

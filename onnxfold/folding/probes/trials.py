@@ -17,8 +17,12 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import Answers, TokenAnswers
 from onnxfold.statistics.activations import Activations
+from onnxfold.statistics.samples import parts
 
-#: The last nodes, as many at most, are run on one batch after the other; what runs them is kept meanwhile.
+#: Numbers that are compared at a time.
+_NUMBERS = 1 << 22
+#: The last nodes of a language model, as many at most, are run on one batch after the other, for the size of its
+#: scores; what runs them is kept meanwhile, which for images takes more than a walk.
 _ALONE = 16
 
 
@@ -61,7 +65,8 @@ def run_trials(
     first: dict[int, int] = {}
     for i, node in enumerate(nodes):
         first |= {change.trial: i for change in changes.get(node_key(node), ()) if change.trial not in first}
-    alone = max([*first.values(), len(nodes) - _ALONE], default=0) if first else len(nodes)
+    is_last = bool(first) and tokens is not None
+    alone = max([*first.values(), len(nodes) - _ALONE]) if is_last else len(nodes)
     for node in trials.walk.walk(tell=lambda done, _: tell(done, len(nodes)), until=alone):
         trials.run(node)
     tell(alone, len(nodes))
@@ -137,6 +142,10 @@ def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
 
 def relative_error(was: Array, is_now: Array) -> float:
     """Return the squared error relative to the variance over samples, or to the square of a single one; NaN if zero."""
-    was, is_now = was.astype(np.float64), is_now.astype(np.float64)
-    scale = float(np.square(was - was.mean(axis=0) if len(was) > 1 else was).sum())
-    return float(np.square(is_now - was).sum()) / scale if scale > 0.0 else np.nan
+    lost = scale = 0.0
+    rows = [values.reshape(len(values), -1) for values in (was, is_now)]
+    for part in parts(rows[0].shape[1], max(_NUMBERS // len(was), 1)):
+        before, after = (values[:, part].astype(np.float64) for values in rows)
+        scale += float(np.square(before - before.mean(axis=0) if len(before) > 1 else before).sum())
+        lost += float(np.square(after - before).sum())
+    return lost / scale if scale > 0.0 else np.nan

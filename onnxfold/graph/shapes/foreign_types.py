@@ -46,8 +46,8 @@ def symbols_of(sizes: Sequence[int | None], runs: Sequence[Mapping[str, int]]) -
 
 
 #: The size of the first symbol in both runs, and the step to the next. The first row is large enough for windows, and
-#: even; the other is for batches of what is large by itself.
-_SIZES = (((24, 8), (40, 16)), ((2, 1), (4, 3)))
+#: even; the others are for batches of what is large by itself.
+_SIZES = (((24, 8), (40, 16)), ((2, 1), (4, 3)), ((1, 1), (2, 1)))
 #: Arrays larger than this are not made to run a node.
 _MOST_ELEMENTS = 1 << 24
 _OPEN = "onnxfold_open_dimension"

@@ -57,7 +57,12 @@ def convolution(node: TorchNode) -> Operation:
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             # A weight in the memory format of the images: otherwise torch converts the images at every layer.
             weight = weight.contiguous(memory_format=torch.channels_last)
-        return _CONVOLVE[rank](x, weight, bias, windows.strides, padding, windows.dilations, groups)
+        strides, dilations = windows.strides, windows.dilations
+        if rank == 2 and x.shape[3] == weight.shape[3] == 1 and not padding[1]:
+            # Along one axis the gradient of a long window over one channel takes a fifth of the time.
+            line, kernel = x[..., 0], weight[..., 0]
+            return torch.conv1d(line, kernel, bias, strides[:1], padding[:1], dilations[:1], groups)[..., None]
+        return _CONVOLVE[rank](x, weight, bias, strides, padding, dilations, groups)
 
     return run
 
