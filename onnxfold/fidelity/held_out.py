@@ -22,7 +22,7 @@ from onnxfold.graph.run.session import Feeds, InputInfo, Session, batch_of, samp
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images import synthetic
-from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.input_plan import InputRequest, fewest_samples
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import ANCESTRAL
@@ -38,7 +38,6 @@ SAMPLES = 256
 #: What running them through both networks may cost, in multiply-accumulates: some 20 s on two cores. ResNet18 at
 #: 224 x 224 stays below it; larger networks get fewer samples, and a wider interval.
 _COST = 1.3e12
-_FEWEST = 32
 #: Multiply-accumulates for each number of an input where they cannot be counted: as of a ResNet18 at 224 x 224.
 _PER_NUMBER = 1e4
 #: Tokens, of which as many are needed.
@@ -47,6 +46,8 @@ _TOKENS = 4_096
 _OTHER_SEED = 0x4E1D_0075_0000_0000
 #: Outputs that are kept where two networks do not fit into memory side by side, in bytes.
 _KEPT_BYTES = 256 << 20
+#: Memory that a batch may leave behind before what is free of it goes back to the system.
+_LARGE_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ def held_out_inputs(
     costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
     numbers = sum(prod(d or 1 for d in (view.shape(name) or ())[1:]) for name in view.input_names)
     cost = sum(graph_cost or max(costs) or _PER_NUMBER * max(numbers, 1) for graph_cost in costs)
-    samples = min(SAMPLES, max(int(_COST / cost), _FEWEST))
+    samples = min(SAMPLES, max(int(_COST / cost), fewest_samples(view)))
     fitting = affordable_samples(view, min(BATCH_BYTES, memory.limit() // 2))
     batch = batch_of(view) or min(synthetic.BATCH, max(fitting, 1))
 
@@ -174,10 +175,12 @@ def measure_fidelity(
     view: GraphView | None = None, texts: Continuation | None = None,
 ) -> FidelityReport:  # fmt: skip
     """Run two networks on inputs; return how close they are, and what they lose on texts that they continue."""
-    meter = FidelityMeter(reference.output_names, view)
+    meter, floor = FidelityMeter(reference.output_names, view), memory.give_back()
     for samples, feeds in inputs.batches:
         following = None if texts is None else texts.following(feeds)
         meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples, following=following)
+        if memory.held_bytes() > floor + _LARGE_BYTES:
+            memory.give_back()
     report = replace(meter.report(f"{called} {inputs.kind}"), is_generated=inputs.is_generated)
     return report if texts is None else texts.complete(report, meter, report.inputs)
 

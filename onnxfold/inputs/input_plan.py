@@ -78,12 +78,17 @@ class InputRequest:
         return int(seconds * per_second / cost) if cost and math.isfinite(seconds) else sys.maxsize
 
 
+def fewest_samples(view: GraphView) -> int:
+    """Return how many samples there are at least, whatever a run costs."""
+    return min(_FEWEST_SAMPLES, max(enough_samples(view), _FEWEST_LARGE))
+
+
 def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tuple[int, tuple[str, ...]]:
     """Return the number of samples to generate, and notes on limits that reduce it."""
     fit = most_samples(view)
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
-        fewest = min(_FEWEST_SAMPLES, max(enough_samples(view), _FEWEST_LARGE))
+        fewest = fewest_samples(view)
         usual = max(affordable_samples(view, ACTIVATION_BYTES), fewest)
         if cost:
             usual = min(usual, max(int(_RUN_COST / cost), fewest))

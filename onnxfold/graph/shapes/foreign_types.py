@@ -147,7 +147,9 @@ def _random_values(elem_type: int, shape: Sequence[int], random: np.random.Gener
         return None
     dtype = helper.tensor_dtype_to_np_dtype(elem_type)
     kind = np.dtype(dtype).kind
-    return (random.integers(0, 2 if kind == "b" else 4, shape) if kind in "iub" else random.random(shape)).astype(dtype)
+    if kind in "iub":
+        return random.integers(0, 2 if kind == "b" else 4, shape).astype(dtype)
+    return random.random(shape, np.float32).astype(dtype, copy=False)
 
 
 def _dimension(first: int, again: int, second: int, sizes: Sequence[Mapping[str, int]]) -> int | str | None:
