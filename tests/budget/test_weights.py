@@ -17,6 +17,7 @@ from onnxfold.inspection import measure
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.models import ALL_MODELS
+from testing.quick import quick_fold
 from testing.rule_models.table import RULE_MODELS
 from tests.export_forms import FORMS
 
@@ -142,3 +143,21 @@ def test_macs_and_bytes() -> None:
     assert transposed.macs == 6 * 3 * 9 * 16 + 10 * 6 * 9 * 4 + 10 * 4 * (8 * 4) + 8 * 16 * (3 * 4)
     grouped = measure(ALL_MODELS["depthwise_separable"](0))
     assert grouped.macs == 6 * 3 * 9 * 64 + 6 * 9 * 64 + 12 * 6 * 64 + 12 * 5
+
+
+@pytest.mark.parametrize("name", ["value_float", "value_int"])
+def test_a_constant_that_a_function_takes_as_a_parameter_counts_as_no_weight(name: str) -> None:
+    """As the functions of PyTorch's ONNX library have them (xfeat)."""
+    opsets, model = [helper.make_opsetid("", 18)], ALL_MODELS["mlp"](0)
+    weights = count_parameters(load(model))
+    constant = helper.make_node("Constant", [], ["c"])
+    constant.attribute.add(name=name, ref_attr_name="step", type=helper.make_attribute(name, 1).type)
+    body = [constant, helper.make_node("CastLike", ["c", "x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
+    model.functions.append(helper.make_function("tests", "Scale", ["x"], ["y"], body, opsets, ["step"]))
+    model.opset_import.append(helper.make_opsetid("tests", 1))
+    last = model.graph.node[-1]
+    result, last.output[0] = last.output[0], "unscaled"
+    value = 1.5 if name == "value_float" else 1
+    model.graph.node.append(helper.make_node("Scale", ["unscaled"], [result], domain="tests", step=value))
+    assert count_parameters(load(model)) == weights
+    assert quick_fold(model, 0.2).report.sparsity > 0.0
