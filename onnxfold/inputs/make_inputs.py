@@ -12,7 +12,7 @@ from onnxfold.channels.layers import holds_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.files import Cache
-from onnxfold.graph.run.session import batch_of, in_batches, sample_count
+from onnxfold.graph.run.session import batch_of, count_samples, in_batches, sample_count
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
@@ -29,7 +29,7 @@ from onnxfold.inputs.input_plan import (
 )
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
-from onnxfold.inputs.model_inputs import ModelInputs, count_samples
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import (
     DATA,
     EXPOSED,

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxfold.errors import ConfigError
-from onnxfold.graph.run.session import in_batches, sample_count
+from onnxfold.graph.run.session import count_samples, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.sample_kinds import (
@@ -171,8 +171,3 @@ class ModelInputs:
 
     def _part(self, batches: Batches, use: str) -> "ModelInputs":
         return replace(self, batches=batches, reason=f"{self.reason}; {count_samples(batches)} of {self.samples} {use}")
-
-
-def count_samples(batches: Batches) -> int:
-    """Return the number of samples of all batches."""
-    return sum(map(sample_count, batches))

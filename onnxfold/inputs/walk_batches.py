@@ -15,7 +15,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, read_names
-from onnxfold.graph.run.session import in_batches, sample_count
+from onnxfold.graph.run.session import count_samples, in_batches, sample_count
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Batches, Stage, StagedBatches
 
@@ -56,7 +56,7 @@ def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
     cut = cut_batches(view, batches)
     if len(cut) == len(batches) or not all(values.ndim for values in cut[0].values()):
         return cut
-    total, largest = sum(map(sample_count, cut)), max(map(sample_count, batches))
+    total, largest = count_samples(cut), max(map(sample_count, batches))
     wanted = _samples_by_node(view, total)
     sizes = [max(min(_fitting(most, BATCH_BYTES), largest), 1) for most in _largest_behind(view)]
     # Any first part of this order is spread over all of them: a user's samples may be sorted.
@@ -65,17 +65,17 @@ def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
 
     def take(samples: int) -> Batches:
         part: Batches = []
-        while waiting and sum(map(sample_count, part)) < samples:
+        while waiting and count_samples(part) < samples:
             part.append(waiting.popleft())
         return part
 
     first = take(wanted[0])
-    seen, size, stages = sum(map(sample_count, first)), sizes[0], list[Stage]()
+    seen, size, stages = count_samples(first), sizes[0], list[Stage]()
     for place, node in enumerate(view.nodes):
         has_more = bool(waiting) and wanted[place] >= min(_MORE * seen, total)
         if has_more or sizes[place] >= _LARGER * size:
             joining = take(wanted[place] - seen) if has_more else []
-            seen, size = seen + sum(map(sample_count, joining)), sizes[place]
+            seen, size = seen + count_samples(joining), sizes[place]
             stages.append(Stage(node_key(node), size, joining))
     return StagedBatches(first, tuple(stages)) if stages else cut
 

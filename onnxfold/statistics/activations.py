@@ -16,7 +16,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.bodies import needed_nodes, part_of
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
-from onnxfold.graph.run.session import Session, fit_feeds, joined_outputs, sample_count
+from onnxfold.graph.run.session import Session, count_samples, fit_feeds, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -153,7 +153,7 @@ class Activations:
         for places in _neighbours([sample_count(batch) for batch in stage.joining], stage.size if is_whole else 1):
             batches = [stage.joining[place] for place in places]
             values = {} if front is None else front.run(batches)
-            self._counts.append(sum(map(sample_count, batches)))
+            self._counts.append(count_samples(batches))
             yield {n: values[n] if n in values else np.concatenate([b[n] for b in batches]) for n in self.values}
 
     def limit(self, looked_at: LookedAt) -> None:

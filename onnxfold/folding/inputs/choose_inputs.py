@@ -15,7 +15,7 @@ from onnxfold.folding.inputs.compare_inputs import are_large, compare_inputs
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel, Opening, open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.run.session import fixed_batch, in_batches, require_trial_run, sample_count
+from onnxfold.graph.run.session import count_samples, fixed_batch, in_batches, require_trial_run, sample_count
 from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -180,7 +180,7 @@ def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
     shapes, first = feed_shapes(largest), sample_count(largest)
     footprint = Footprint.of(opened.view, shapes)
     walked = Footprint.of(opened.view, shapes, walked=True) if inputs.are_tokens else footprint
-    shown = sum(map(sample_count, inputs.front))
+    shown = count_samples(inputs.front)
     footprint.require(f"running the network on {shown} samples", shown / first, networks=2)
     walked.require(f"running the network on {inputs.samples} samples", inputs.samples / first, networks=2)
     if footprint.unknown:

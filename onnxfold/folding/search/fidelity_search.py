@@ -16,7 +16,7 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel, may_shrink
 from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity, SurelyKeepsFidelity
 from onnxfold.graph.files.load import load
-from onnxfold.graph.run.session import Session, joined_outputs, sample_count
+from onnxfold.graph.run.session import Session, count_samples, joined_outputs
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import comparable_outputs
@@ -106,7 +106,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
         else:
             seen, held_out = data.inputs.split()
             drawn, reference, called = held_out.batches, session.run_all(held_out.batches), "held out"
-        compared = opened.view, names, drawn, sum(map(sample_count, drawn)), reference
+        compared = opened.view, names, drawn, count_samples(drawn), reference
         least = FAITHFUL if config.lacks_goal else config.min_fidelity or 0.0
         if config.lacks_goal:
             return SurelyKeepsFidelity(*compared, 1.0 - least, least, called, data.inputs.kind), seen

@@ -236,6 +236,11 @@ def sample_count(feeds: Feeds) -> int:
     return max((len(values) for values in feeds.values() if values.ndim), default=1)
 
 
+def count_samples(batches: Iterable[Feeds]) -> int:
+    """Return the number of samples of all batches."""
+    return sum(map(sample_count, batches))
+
+
 def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
     """Cut arrays along axis 0; scalars stand in every batch."""
     for start in range(0, sample_count(feeds), size):

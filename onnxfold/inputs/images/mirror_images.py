@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.run.session import Session, batch_of, in_batches, sample_count
+from onnxfold.graph.run.session import Session, batch_of, count_samples, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.input_scale import has_channels_last
@@ -31,7 +31,7 @@ def with_mirror_images(view: GraphView, batches: Batches, most: int) -> Batches 
     """
     counts = {len(values) for values in batches[0].values() if values.ndim}
     has_images = any(values.ndim == 4 and values.dtype.kind == "f" for values in batches[0].values())
-    if len(counts) != 1 or not has_images or 2 * sum(map(sample_count, batches)) > most:
+    if len(counts) != 1 or not has_images or 2 * count_samples(batches) > most:
         return None
     try:
         if not _difference(view, batches) <= _ALIKE:
