@@ -230,7 +230,7 @@ _NUMBERS = {"value_float": np.float32, "value_floats": np.float32, "value_int": 
 
 
 def constant_value(node: NodeProto) -> Weight | None:
-    """Return the numbers of a Constant; None for other nodes, for texts and for what a function takes as a parameter."""
+    """Return the numbers of a Constant; None for other nodes, for texts, and for a parameter of a function."""
     if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS or len(node.attribute) != 1:
         return None
     (attr,) = node.attribute
