@@ -39,9 +39,9 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 
 """
 
 
-def measure(path: Path, work: str, limit: float) -> tuple[float, float] | str:
-    """Return seconds and peak memory in GiB of a process that does the work, or in words why there are none."""
-    command = [sys.executable, "-c", _CHILD.format(work=_WORK[work]), str(path)]
+def measure(path: Path, code: str, limit: float) -> tuple[float, float] | str:
+    """Return processor seconds and peak memory in GiB of code that knows `path`, or in words why there are none."""
+    command = [sys.executable, "-c", _CHILD.format(work=code), str(path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -73,7 +73,7 @@ def main() -> None:
                 cells: list[tuple[float, float] | str] = []
                 for nodes in args.nodes:
                     stopped = bool(cells) and isinstance(cells[-1], str)
-                    cells.append("" if stopped else measure(paths[nodes], work, args.limit))
+                    cells.append("" if stopped else measure(paths[nodes], _WORK[work], args.limit))
                     print(name, work, nodes, cells[-1], flush=True)
                 rows.append((name, work, cells))
                 failed |= not _is_done(work, dict(zip(args.nodes, cells, strict=True)))
