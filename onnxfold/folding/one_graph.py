@@ -143,8 +143,7 @@ class GroupCandidates:
             i, moments = self._seen.popitem()
             if moments:
                 self._probes[i] = self._probe(i, moments)
-            if i not in self._begun:
-                self._candidates[i].settle()
+            self._candidates[i].settle()
         return dict(sorted(self._probes.items()))
 
     def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:

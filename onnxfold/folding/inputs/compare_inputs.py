@@ -6,6 +6,7 @@ and of another's too little to be trusted. So the network is folded on three qua
 lose is measured on the other quarters of both. That whose fold loses less is taken.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,8 +45,10 @@ def compare_inputs(
     opened: OpenedModel, kinds: Sequence[ModelInputs], seed: int, cache: Cache, progress: Progress
 ) -> ModelInputs:
     """Return the inputs whose fold loses less on both kinds; the first, with the reason, where that cannot be tried."""
-    arrays = [v.tobytes() for inputs in kinds for batch in inputs.batches for v in batch.values()]
-    key = key_of({"model": fingerprint(opened.view), "inputs": b"".join(arrays), "seed": str(seed)})
+    hashed = hashlib.sha256()  # one array after the other: all of them may be large
+    for values in (values for inputs in kinds for batch in inputs.batches for values in batch.values()):
+        hashed.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    key = key_of({"model": fingerprint(opened.view), "inputs": hashed.digest(), "seed": str(seed)})
     losses = cache.read(_CACHED, key, lambda file: _checked(np.frombuffer(file).tolist(), len(kinds)))
     if losses is None:
         try:

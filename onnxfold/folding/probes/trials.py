@@ -65,8 +65,8 @@ def run_trials(
     first: dict[int, int] = {}
     for i, node in enumerate(nodes):
         first |= {change.trial: i for change in changes.get(node_key(node), ()) if change.trial not in first}
-    is_last = bool(first) and tokens is not None
-    alone = max([*first.values(), len(nodes) - _ALONE]) if is_last else len(nodes)
+    has_scores = bool(first) and tokens is not None
+    alone = max([*first.values(), len(nodes) - _ALONE]) if has_scores else len(nodes)
     for node in trials.walk.walk(tell=lambda done, _: tell(done, len(nodes)), until=alone):
         trials.run(node)
     tell(alone, len(nodes))
