@@ -215,9 +215,14 @@ def cut(values: Array, elements: int) -> Iterator[Array]:
     return (flat[start : start + elements] for start in range(0, flat.size, elements))
 
 
+def raw_bytes(values: Array) -> memoryview:
+    """Return the bytes of an array in order, of any element type; copied only where they do not lie so in memory."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
 def append_array(values: Array, target: IO[bytes]) -> None:
     """Append an array to an open file; not by `tofile`, which does not say why it fails."""
-    target.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    target.write(raw_bytes(values))
 
 
 def pieces_of(weight: Weight) -> Iterator[Array]:

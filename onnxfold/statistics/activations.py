@@ -17,7 +17,7 @@ from onnxfold.graph.bodies import needed_nodes, part_of
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.run.session import Session, count_samples, fit_feeds, joined_outputs, sample_count
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, append_array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -70,7 +70,7 @@ class WaitingBatches(Sequence[Array]):
                 # It is gone with the last batch.
                 self._file = self._file or tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115
                 begin = self._file.seek(-(-self._file.seek(0, 2) // PAGESIZE) * PAGESIZE)
-                self._file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+                append_array(values, self._file)
                 self._file.flush()
                 self._batches.append((values.dtype, values.shape, begin))
                 return

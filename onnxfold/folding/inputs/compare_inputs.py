@@ -25,6 +25,7 @@ from onnxfold.folding.prepare import prepare
 from onnxfold.graph.files.provenance import fingerprint
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
+from onnxfold.graph.tensors import raw_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import LEAVES, SAMPLE_KINDS
@@ -47,7 +48,7 @@ def compare_inputs(
     """Return the inputs whose fold loses less on both kinds; the first, with the reason, where that cannot be tried."""
     hashed = hashlib.sha256()  # one array after the other: all of them may be large
     for values in (values for inputs in kinds for batch in inputs.batches for values in batch.values()):
-        hashed.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        hashed.update(raw_bytes(values))
     key = key_of({"model": fingerprint(opened.view), "inputs": hashed.digest(), "seed": str(seed)})
     losses = cache.read(_CACHED, key, lambda file: _checked(np.frombuffer(file).tolist(), len(kinds)))
     if losses is None:

@@ -118,11 +118,12 @@ class Probe:
         moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
         kind, rows = working_type(values), moved.reshape(-1, moved.shape[-1])
         mean = rows.astype(kind, copy=False).mean(axis=0)[places] if self._has_bias else np.zeros((), kind)
+        table = None if self._table is None else [matrix.astype(kind) for matrix in self._table]
         for part in parts(len(rows), _ROWS):
             x = rows[part][:, places].astype(kind, copy=False)
-            if self._table is not None:
+            if table is not None:
                 # Rows of a narrower table are Q P x, and the states that it scores P^T Q^T h.
-                encode, decode = (matrix.astype(kind) for matrix in self._table)
+                encode, decode = table
                 rows[part, places] = x @ decode @ encode if axis in self._scored else x @ encode.T @ decode.T
             else:
                 estimate = self._estimate.of((x - mean).reshape(-1, x.shape[-1]))

@@ -5,12 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import ModelProto
 
 from onnxfold.graph.nodes import captured_names
-from onnxfold.graph.tensors import pieces_of
+from onnxfold.graph.tensors import pieces_of, raw_bytes
 from onnxfold.graph.view import GraphView
 
 KEY = "onnxfold"
@@ -59,5 +58,5 @@ def fingerprint(view: GraphView) -> str:
             if piece.dtype == object:  # texts
                 hashed.update(repr(piece.tolist()).encode())
             else:
-                hashed.update(np.ascontiguousarray(piece).view(np.uint8).data)
+                hashed.update(raw_bytes(piece))
     return hashed.hexdigest()
