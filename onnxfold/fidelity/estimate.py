@@ -204,11 +204,15 @@ def verdict_on(
     scores that are kept, and leaves a bad one. So does one answer everywhere on generated inputs, of maps and tokens,
     too: a text detector finds no text in them.
     """
-    states = [] if measured is None else [v for o in measured.outputs if (v := _output_state(o, estimate)) is not None]
-    if measured is None or not states:
+    if measured is None:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
-    state, speaks, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     samples = f"{measured.samples} samples of {measured.inputs}"
+    states = [v for output in measured.outputs if (v := _output_state(output, estimate)) is not None]
+    if not states:
+        same = any(output.is_constant for output in measured.outputs)
+        why = f"the original's values are the same on all {samples}" if same else "no output could be compared"
+        return Verdict(NOT_KNOWN, kept=why, measured_on=samples, only_generated=measured.is_generated)
+    state, speaks, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
     if measured.is_generated and speaks.relative_error > _EXACT:
         doubt = doubt or _one_class(speaks.most_frequent)
@@ -225,6 +229,8 @@ def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tup
 
     None where nothing could be compared.
     """
+    if measured.says_nothing:
+        return None
     for limits in LIMITS.get(measured.kind, LIMITS[AnswerKind.REGRESSION]):
         value: float | None = getattr(measured, limits.measure)
         if value is None or value != value:

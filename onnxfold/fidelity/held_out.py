@@ -126,8 +126,8 @@ def held_out_inputs(
     numbers = sum(prod(d or 1 for d in (view.shape(name) or ())[1:]) for name in view.input_names)
     cost = sum(graph_cost or max(costs) or _PER_NUMBER * max(numbers, 1) for graph_cost in costs)
     samples = min(SAMPLES, max(int(_COST / cost), fewest_samples(view)))
-    fitting = affordable_samples(view, min(BATCH_BYTES, memory.limit() // 2))
-    batch = batch_of(view) or min(synthetic.BATCH, max(fitting, 1))
+    most_bytes = min(BATCH_BYTES, memory.limit() // 2)
+    batch = batch_of(view) or affordable_samples(view, most_bytes, most=synthetic.BATCH)
 
     def generate() -> Iterator[tuple[int, dict[str, Array]]]:
         for i in range(-(-samples // batch)):

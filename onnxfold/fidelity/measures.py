@@ -34,6 +34,9 @@ class _Sums:
     seen: int = 0
     cosine: float = 0.0
     vectors: int = 0
+    rows: int = 0
+    first: Array | None = None  # the original's values in the first of them
+    differs: bool = False  # whether others have other ones
 
 
 @dataclass
@@ -101,6 +104,10 @@ class FidelityMeter:
             x, y = np.where(known, x, 0.0), np.where(known, y, 0.0)
         rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
         x, y, known = x.reshape(rows), y.reshape(rows), known.reshape(rows)  # the vectors of samples
+        if sums.first is None:
+            sums.first = x[0].copy()
+        sums.differs = sums.differs or x.shape[1] != sums.first.size or bool((x != sums.first).any())
+        sums.rows += len(x)
         lengths, off = _dots(x, x), y - x
         sums.scale += float(lengths.sum())
         sums.error += float(_dots(off, off).sum())
@@ -122,6 +129,7 @@ class FidelityMeter:
             snr = -20 * math.log10(relative) if relative else math.inf
             values: dict[str, Any] = sums.measure.values()
             values["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
+            values["is_constant"] = sums.rows > 1 and not (sums.differs or math.isnan(relative))
             outputs.append(
                 Fidelity(self.names[i], relative, kind=str(self._kinds[self.names[i]]), snr_db=snr, **values)
             )

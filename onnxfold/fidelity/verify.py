@@ -136,7 +136,7 @@ class Verification:
         except VerificationError as error:
             return _unmeasured(f"the original does not load: {error}")
         try:
-            count = min(_SAMPLES, max(affordable_samples(self.view, BATCH_BYTES), _FEWEST))
+            count = affordable_samples(self.view, BATCH_BYTES, _FEWEST, _SAMPLES)
             feeds = noise_inputs(session.inputs, samples=count, seed=self.seed, view=self.view)
         except MemoryError:
             return _unmeasured("inputs of this size do not fit into memory")

@@ -89,7 +89,7 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
         fewest = fewest_samples(view)
-        usual = max(affordable_samples(view, ACTIVATION_BYTES), fewest)
+        usual = affordable_samples(view, ACTIVATION_BYTES, fewest)
         if cost:
             usual = min(usual, max(int(_RUN_COST / cost), fewest))
         count = max(min(SAMPLES, usual, fit, timely), 1)
@@ -187,8 +187,8 @@ _SIZES = (
     ((640, 640), FREE_DIMENSION),
     (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
 )  # fmt: skip
-#: Lengths of axes of weights that are tried.
-_WEIGHT_SIZES = 12
+#: Lengths of axes of weights that are tried, and the largest length of those that are tried one after the other.
+_WEIGHT_SIZES, _LONGEST = 12, 512
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _NO_ARRAY = (TensorProto.STRING, TensorProto.UNDEFINED)
 
@@ -198,7 +198,8 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
     Height and width of an image are 224, other dimensions 64; other usual sizes where onnxruntime does not run the
     network at these, or a result is empty, and then those of the weights that read an input first, with a batch that is
-    a length, too. Dimensions with one symbol get one size.
+    a length, too. Where a single length is free, as of frames of a spectrogram, whose bands are counted only where
+    windows have passed them, it is the smallest that runs. Dimensions with one symbol get one size.
     """
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()):
@@ -211,11 +212,35 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
         free = sum(d is None for d in (shape or ())[1:])
         if shape is None or free != len(shape) - 1:
             continue
+        usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
         lengths = [(FREE_DIMENSION,) * free, *_sizes_of_weights(view, name, free)]
         for first, inner in product((shape[0], FREE_DIMENSION), lengths):
-            if _runs(view, {**_with_sizes(view, _SQUARE, FREE_DIMENSION), name: (first, *inner)}):
+            if _runs(view, usual | {name: (first, *inner)}):
                 return {name: (first, *inner)}
+        if free == 1 and (shortest := _shortest(view, usual, name)):
+            return {name: shortest}
     return {}
+
+
+def _shortest(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | None:
+    """Return the smallest length of the last axis of an input with which a network runs, behind a usual batch.
+
+    It also runs with one frame less: 62 rows of 52 numbers are 31 of 104, and 61 are no whole ones.
+    """
+
+    def runs(first: int | None, length: int) -> bool:
+        shapes = (_of_batch(sizes | {name: (n, length)}) for n in ((first, first - 1) if first else (first,)))
+        return all(_has_results(view, session, shape) for shape in shapes)
+
+    try:
+        session = Session(view)
+        session.require({n: np.empty(s) for n, s in _of_batch(sizes | {name: (FREE_DIMENSION, _LONGEST)}).items()})
+        tried = product((sizes[name][0], FREE_DIMENSION), range(2, _LONGEST + 1))
+        return next((shape for shape in tried if runs(*shape)), None)
+    except MemoryLimitError:
+        raise
+    except OnnxFoldError:
+        return None
 
 
 def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, ...]]:
@@ -224,8 +249,8 @@ def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, 
     for node in reached_nodes(view.nodes, [name]):
         read = [n for n in node.input if n in view.weights and view.elem_type(n) in _FLOATS]
         shapes = [tuple(view.weights[n].shape) for n in read]
-        found = [shape[i : i + rank] for shape in shapes for i in reversed(range(len(shape) - rank + 1))]
-        sizes += [lengths for lengths in found if min(lengths) > 1]
+        cuts = [shape[i : i + rank] for shape in shapes for i in reversed(range(len(shape) - rank + 1))]
+        sizes += [lengths for lengths in cuts if min(lengths) > 1]
         if len(sizes) >= _WEIGHT_SIZES:
             break
     return list(dict.fromkeys(sizes))
@@ -276,13 +301,27 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
 
 def _runs(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> bool:
     """Whether onnxruntime runs the network on zeros of these shapes, and no result is empty."""
-    if any(view.elem_type(name) in _NO_ARRAY for name in view.input_names):
-        return False
     trial = view.copy()
-    fixed = {name: tuple(batch if d is None else d for d in shape) for name, shape in shapes.items()}
+    fixed = _of_batch(shapes, batch)
     trial.fix_input_shapes(fixed)
     try:
-        results = Session(trial).run({info.name: np.zeros(fixed[info.name], info.dtype) for info in input_infos(view)})
+        session = Session(trial)
+    except MemoryLimitError:
+        raise
+    except OnnxFoldError:
+        return False
+    return _has_results(view, session, fixed)
+
+
+def _of_batch(shapes: dict[str, Shape], batch: int = 1) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(batch if d is None else d for d in shape) for name, shape in shapes.items()}
+
+
+def _has_results(view: GraphView, session: Session, shapes: dict[str, tuple[int, ...]]) -> bool:
+    if any(view.elem_type(name) in _NO_ARRAY for name in view.input_names):
+        return False
+    try:
+        results = session.run({info.name: np.zeros(shapes[info.name], info.dtype) for info in input_infos(view)})
     except MemoryLimitError:
         raise
     except OnnxFoldError:

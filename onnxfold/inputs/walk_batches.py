@@ -6,6 +6,7 @@ with a part of many samples, in small batches, and goes on with more of them in 
 front of a stage, onnxruntime computes in one run of the network up to there, which is far faster than node by node.
 """
 
+import sys
 from collections import deque
 from itertools import accumulate
 from math import prod
@@ -30,10 +31,10 @@ _LARGER, _MORE = 4, 2
 _GOLDEN = 0.5 * (5**0.5 - 1)
 
 
-def affordable_samples(view: GraphView, most_bytes: int) -> int:
+def affordable_samples(view: GraphView, most_bytes: int, fewest: int = 1, most: int = sys.maxsize) -> int:
     """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
     sizes = [_numbers(view, name) for node in view.nodes for name in node.output]
-    return _fitting(max(sizes, default=1), most_bytes)
+    return min(max(_fitting(max(sizes, default=1), most_bytes), fewest), most)
 
 
 def enough_samples(view: GraphView) -> int:
@@ -44,7 +45,7 @@ def enough_samples(view: GraphView) -> int:
 
 def cut_batches(view: GraphView, batches: Batches) -> Batches:
     """Return batches, cut where a run of the network would hold large activations."""
-    most = max(affordable_samples(view, BATCH_BYTES), 1)
+    most = affordable_samples(view, BATCH_BYTES)
     return [part for batch in batches for part in in_batches(batch, most)]
 
 

@@ -32,6 +32,12 @@ class AnswerFidelity:
     kind: str = ""
     flips: int | None = None  # samples whose largest entry changed
     snr_db: float | None = None  # signal-to-noise ratio of all elements, in dB
+    is_constant: bool = False  # whether the original gives every sample the same values
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether a good model and a bad one are as close: the original gives no numbers, or always the same ones."""
+        return math.isnan(self.relative_error) or (self.is_constant and self.relative_error == 0.0)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ class Fidelity(ScoreFidelity):
         """Return the measures of an output in one line."""
         error = self.relative_error
         parts = [f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare"]
+        parts += ["the same for every sample"] if self.is_constant else []
         if self.top1_agreement is not None:
             low, high = self.top1_interval or (None, None)
             sure = "" if low is None else f" (95 % confidence interval {low:.1%} to {high:.1%})"

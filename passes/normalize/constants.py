@@ -57,6 +57,9 @@ _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 _MAX_SWEEPS = 8
+#: Bytes up to which constants may be larger than what they are computed from: at most, at least, and the part of all
+#: weights between. A pitch tracker of .1 MB computes windows and filters of 1 MB, which would be its weights.
+_MOST_GROWN, _LEAST_GROWN, _GROWN = 1 << 20, 4 << 10, 1 / 16
 #: Of a number in a table.
 _LEAST_BYTES = 2
 #: What may be computed on the way to smaller constants.
@@ -98,17 +101,21 @@ class FoldConstants(Pass):
     Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
     dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
     or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
-    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
-    materialised unless it replaces a weight of at least that size, and does not stay beside it; no table that ids are
-    looked up in is written a second time, turned. QuantizeLinear and DequantizeLinear stay, they are what a quantised
-    model is about. BatchNormalization is never touched.
+    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes`, or if that is None
+    beyond a sixteenth of the weights, is materialised unless it replaces weights of at least that size, and does not
+    stay beside them; no table that ids are looked up in is written a second time, turned. QuantizeLinear and
+    DequantizeLinear stay, they are what a quantised model is about. BatchNormalization is never touched.
     """
 
-    limit_bytes: int = 1 << 20
+    limit_bytes: int | None = None
 
     def run(self, view: GraphView) -> PassResult:
         """Sweep until nothing changes: values can make further shapes known."""
-        modified = False
+        modified, limit_bytes = False, self.limit_bytes or _MOST_GROWN
+        sizes = {name: view.weight_size(name) for name in view.weights}
+        sources: dict[str, frozenset[str]] = {}
+        weights = 4 * sum(sizes[name] for name in view.float_weight_names())
+        grown = self.limit_bytes or min(max(int(_GROWN * weights), _LEAST_GROWN), _MOST_GROWN)
         outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
         for _ in range(_MAX_SWEEPS):
             known = {
@@ -116,12 +123,19 @@ class FoldConstants(Pass):
                 for n in view.nodes
                 if n.output[0] not in outputs and (v := _known_value(view, n)) is not None
             }
-            foldable = _constant_nodes(view, set(known), self.limit_bytes)
+            foldable = _constant_nodes(view, set(known), limit_bytes)
             if not known and not foldable:
                 break
             view.put_weights(known)
             largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
-            values = known | (evaluate(view, foldable, max(self.limit_bytes, largest)) if foldable else {})
+            values = known | (evaluate(view, foldable, max(limit_bytes, largest)) if foldable else {})
+            for node in foldable:
+                read = frozenset[str]().union(*(sources.get(name, (name,)) for name in node.input if name))
+                most = max(grown, 8 * sum(sizes.get(name, 0) for name in read))
+                for name in node.output:
+                    sources[name] = read
+                    if name in values and np.asarray(values[name]).nbytes > most:
+                        del values[name]
             done = [n for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)]
             if not done:
                 break

@@ -18,6 +18,7 @@ from onnxfold.errors import BudgetError
 from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.fidelity.estimate import verdict_on
+from onnxfold.fidelity.measures import fidelity
 from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.graph.files.load import load
 from onnxfold.report import Fidelity, FidelityReport
@@ -119,6 +120,20 @@ def test_one_answer_everywhere_tells_nothing_of_others() -> None:
     measure.add(maps, maps)
     outputs = [Fidelity("y", 1e-5, kind="dense", **measure.values())]
     assert verdict_on(FidelityReport(outputs, 8, "dead leaves", is_generated=True)).state == "kept"
+
+
+def test_values_that_never_change_tell_nothing() -> None:
+    """The pitch of noise is no number, and its confidence 0: a tracker of which nothing was left kept all of these."""
+    still, moving = np.zeros((8, 1)), RNG.normal(size=(8, 1))
+    for reference, outputs, words in (
+        ([still], [still], "not known: the original's values are the same on all 8 samples"),
+        ([np.full((8, 1), np.nan), still], [still, still], "not known: the original's values are the same on all 8"),
+        ([still, moving], [still, 1.3 * moving], "damaged: keeps only the original's values at 10.5 dB"),
+        ([still], [still + 4.0], "destroyed"),
+        ([still[:1]], [still[:1]], "keeps all of the original's values"),
+    ):
+        report = fidelity(["y", "z"][: len(reference)], reference, outputs, inputs="held-out noise")
+        assert words in str(verdict_on(replace(report, is_generated=True)))
 
 
 def test_a_reader_of_text_is_judged_by_the_characters_between_blanks() -> None:

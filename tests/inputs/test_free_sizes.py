@@ -57,6 +57,25 @@ def test_a_network_with_all_sizes_free_is_run() -> None:
     assert report.fidelity is not None
 
 
+def test_a_length_that_windows_leave_is_searched() -> None:
+    """Frames of 81 bands, of which a kernel and a pooling leave 26, which are read as they are: no weight has 81."""
+    node = helper.make_node
+    nodes = [
+        node("Unsqueeze", ["x", "front"], ["u"]), node("Conv", ["u", "first"], ["c"]),
+        node("MaxPool", ["c"], ["p"], kernel_shape=[1, 3], strides=[1, 3]),
+        node("Transpose", ["p"], ["t"], perm=[0, 2, 1, 3]), node("Reshape", ["t", "rows"], ["r"]),
+        node("Gemm", ["r", "w"], ["y"]),
+    ]  # fmt: skip
+    weights = {
+        "front": np.array([0, 1]),
+        "rows": np.array([-1, 104]),
+        "first": _normal(4, 1, 3, 3),
+        "w": _normal(104, 5),
+    }
+    view = load(_network(nodes, ["frames", "bands"], **weights))
+    assert free_sizes(view) == {"x": (64, 80)}
+
+
 def test_lengths_without_a_name_are_not_one_length() -> None:
     """Exporters write '?' for every free size: a reader of text lines takes no squares."""
     pool = helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[32, 4], strides=[32, 4])

@@ -51,7 +51,7 @@ def diagnose(
     if inputs is None:
         return Diagnostics(not_run="this fold ran no network")
     size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
-    samples = min(_SAMPLES, max(affordable_samples(original, _BYTES), _FEWEST))
+    samples = affordable_samples(original, _BYTES, _FEWEST, _SAMPLES)
     whole = inputs[: max(1, samples // max(size, 1))]
     try:
         return _measure_activations(SideBySide(original, folded, plan, whole), groups, progress)

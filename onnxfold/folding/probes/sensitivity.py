@@ -191,7 +191,7 @@ def measured_sensitivities(
 
 
 def _sample_count(view: GraphView, inputs: ModelInputs) -> int:
-    return SAMPLES if inputs.are_tokens else min(SAMPLES, max(affordable_samples(view, _BYTES), _FEWEST))
+    return SAMPLES if inputs.are_tokens else affordable_samples(view, _BYTES, _FEWEST, SAMPLES)
 
 
 def _affordable(view: GraphView, inputs: ModelInputs) -> Iterator[dict[str, Array]]:

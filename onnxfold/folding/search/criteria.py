@@ -195,9 +195,9 @@ def require_lossless(checked: VerificationResult, view: GraphView) -> None:
 
 
 def _worst(report: FidelityReport) -> float:
-    """Return the lowest fidelity of all outputs, 0 without any."""
-    shares = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
-    return min(shares, default=0.0)
+    """Return the lowest fidelity of all outputs that say something, 0 without any."""
+    outputs = [output for output in report.outputs if not output.says_nothing]
+    return min((1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in outputs), default=0.0)
 
 
 def _worst_scores(report: FidelityReport) -> Fidelity | None:

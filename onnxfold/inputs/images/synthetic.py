@@ -208,7 +208,7 @@ def synthetic_inputs(
     shapes = {name: view.shape(name) or () for name in view.input_names}
     fixed = fixed_batch(shapes.values())
     if not exactly:
-        samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
+        samples = affordable_samples(view, ACTIVATION_BYTES, _MIN_SAMPLES, samples)
     size = fixed or min(BATCH, samples)
     total = samples if exactly and fixed is None else max(1, samples // size) * size
     # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.

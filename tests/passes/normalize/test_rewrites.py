@@ -248,6 +248,24 @@ def test_nothing_large_is_materialised() -> None:
     assert not FoldConstants()(load(_model(nodes, ["N", 1000, 1000], weights))).modified
 
 
+def test_a_constant_may_not_be_larger_than_all_weights() -> None:
+    """A network of few weights computes a window of 300 kB: as a weight, it would be more than a fold takes."""
+    nodes = [
+        helper.make_node("Range", ["zero", "stop", "step"], ["places"]),
+        helper.make_node("Unsqueeze", ["places", "last"], ["column"]),
+        helper.make_node("Mul", ["column", "row"], ["phases"]),
+        helper.make_node("Cos", ["phases"], ["window"]),
+        helper.make_node("MatMul", ["x", "window"], ["y"]),
+    ]
+    numbers = {"zero": np.float32(0), "stop": np.float32(300), "step": np.float32(1), "last": np.array([1])}
+    weights = numbers | {"row": np.linspace(0, 1, 250, dtype=np.float32)}
+    _runs_alike(_model(nodes, ["N", 300], weights), FoldConstants(), True, ["Mul", "Cos", "MatMul"])
+    of_a_large_one = weights | {"words": np.ones((250, 8000), np.float32)}
+    nodes.append(helper.make_node("MatMul", ["y", "words"], ["z"]))
+    assert FoldConstants()(view := load(_model(nodes, ["N", 300], of_a_large_one, outputs=("z",)))).modified
+    assert view.is_weight("window")
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_large_weight_is_not_stored_twice(tied: bool) -> None:
     """A tied table of words: one reader looks rows up, the other multiplies by the transposed table."""
