@@ -206,16 +206,23 @@ def test_a_declared_batch_that_nothing_depends_on_does_not_bind() -> None:
     assert len(result.steps_per_batch) == 1
 
 
-def test_a_batch_that_the_graph_insists_on_is_kept() -> None:
+@pytest.mark.parametrize("insists", [False, True])
+def test_a_batch_binds_where_the_graph_insists_on_it(insists: bool) -> None:
+    """A Reshape that states it can copy it; a constant with a value for every sample of a batch cannot."""
     model = _with_fixed_batch(ALL_MODELS["flatten_conv"](0), 4)
-    for node in model.graph.node:
-        if node.op_type == "Flatten":
-            node.op_type = "Reshape"
-            del node.attribute[:]
-            node.input.append("target")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([4, -1], np.int64), "target"))
+    flatten = next(node for node in model.graph.node if node.op_type == "Flatten")
+    flatten.op_type = "Reshape"
+    del flatten.attribute[:]
+    flatten.input.append("target")
+    numbers = {"target": np.array([4, -1], np.int64)}
+    if insists:
+        numbers["shift"] = np.arange(4, dtype=np.float32).reshape(4, 1, 1, 1)
+        model.graph.node.insert(0, helper.make_node("Add", [model.graph.input[0].name, "shift"], ["shifted"]))
+        reader = next(node for node in model.graph.node[1:] if node.input[0] == model.graph.input[0].name)
+        reader.input[0] = "shifted"
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(values, name) for name, values in numbers.items())
     result = _invert(model, [_start(model, 4, seed) for seed in range(3)], steps=2)
-    assert len(result.steps_per_batch) == 3
+    assert len(result.steps_per_batch) == (3 if insists else 1)
     assert result.final.get("statistics") < result.initial.get("statistics")  # type: ignore[operator]
 
 

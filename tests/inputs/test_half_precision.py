@@ -15,6 +15,8 @@ from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import invert  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
 from onnxfold.inputs.inversion.descent import Adam, NormalizeAndMeasure  # noqa: E402
+from onnxfold.torch_graph.executor import TorchGraph  # noqa: E402
+from testing.graph_builder import GraphBuilder  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
 EXACT = InversionSettings(exact_steps=(12,))
@@ -114,3 +116,18 @@ def test_no_compiler_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_depthwise_convolutions_with_strides_are_computed_in_float32() -> None:
+    """Their gradient takes many times as long in bfloat16; what comes out is rounded to it all the same."""
+    graph = GraphBuilder("depthwise", 0, (8, 9, 9))
+    kernel = graph.constant("kernel", graph.normal(8, 1, 3, 3))
+    graph.outputs.append(graph.node("Conv", ["x", kernel], (8, 4, 4), group=8, strides=[2, 2]))
+    view = load(graph.build())
+    torch_graph, x = TorchGraph(view), torch.randn(2, 8, 9, 9, generator=torch.Generator().manual_seed(0)).bfloat16()
+    (name,) = view.output_names
+    with torch.autocast("cpu", torch.bfloat16):
+        y = torch_graph.run({"x": x}, [name])[name]
+    exact = torch.conv2d(x.float(), torch.from_numpy(view.weight("kernel").copy()), None, 2, groups=8)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, exact.bfloat16())

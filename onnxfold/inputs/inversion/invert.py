@@ -11,9 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from onnx import NodeProto
 from torch import Tensor
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.nodes import attr_int, node_key, with_input
+from onnxfold.graph.run.session import batch_of
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, LossTerms, Schedule
@@ -110,6 +113,7 @@ _PARALLEL = 1 << 17
 
 def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: int, progress: Progress) -> Inversion:
     """Optimise batches of inputs."""
+    view = _with_free_batch(view)
     objective = InversionObjective(view)
     names = objective.names
     lengths = [len(batch[names[0]]) for batch in start]
@@ -148,6 +152,24 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
     before, after = ({n: float(np.mean([pair[i][n] for pair in losses])) for n in losses[0][i]} for i in (0, 1))
     return Inversion(inputs, before, after, steps, clock.planned, cut)
+
+
+def _with_free_batch(view: GraphView) -> GraphView:
+    """Return a copy whose Reshapes copy the batch where they state the one that is declared.
+
+    A network of a fixed batch of one meets the statistics of data with one image, which no image has: its inversion
+    took one batch per image, and lost to dead leaves.
+    """
+    batch, freed = batch_of(view), view.copy()
+    reshapes = [node for node in view.nodes if node.op_type == "Reshape" and view.is_weight(node.input[1])]
+    made: dict[str, NodeProto] = {}
+    for node in reshapes:
+        target, shape = view.weight(node.input[1]), view.shape(node.input[0])
+        if batch and shape and target.size and shape[0] == target[0] == batch and not attr_int(node, "allowzero", 0):
+            name = freed.add_weight(f"{node.output[0]}_shape", np.array([0, *target[1:]], np.int64))
+            made[node_key(node)] = with_input(node, 1, name)
+    freed.substitute(made)
+    return freed if made else view
 
 
 def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:

@@ -62,6 +62,12 @@ def convolution(node: TorchNode) -> Operation:
             # Along one axis the gradient of a long window over one channel takes a fifth of the time.
             line, kernel = x[..., 0], weight[..., 0]
             return torch.conv1d(line, kernel, bias, strides[:1], padding[:1], dilations[:1], groups)[..., None]
+        if 1 < groups == x.shape[1] and max(strides) > 1 and x.dtype == torch.bfloat16:
+            # The gradient of a depthwise convolution with strides takes 5 to 40 times as long in bfloat16.
+            with torch.autocast("cpu", enabled=False):
+                wide = None if bias is None else bias.float()
+                y = _CONVOLVE[rank](x.float(), weight.float(), wide, strides, padding, dilations, groups)
+                return y.to(x.dtype)
         return _CONVOLVE[rank](x, weight, bias, strides, padding, dilations, groups)
 
     return run
