@@ -113,7 +113,7 @@ class FoldConstants(Pass):
         """Sweep until nothing changes: values can make further shapes known."""
         modified, limit_bytes = False, self.limit_bytes or _MOST_GROWN
         sizes = {name: view.weight_size(name) for name in view.weights}
-        sources: dict[str, frozenset[str]] = {}
+        sources = {name: frozenset([name]) for name in view.weights}
         weights = 4 * sum(sizes[name] for name in view.float_weight_names())
         grown = self.limit_bytes or min(max(int(_GROWN * weights), _LEAST_GROWN), _MOST_GROWN)
         outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
@@ -130,10 +130,10 @@ class FoldConstants(Pass):
             largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
             values = known | (evaluate(view, foldable, max(limit_bytes, largest)) if foldable else {})
             for node in foldable:
-                read = frozenset[str]().union(*(sources.get(name, (name,)) for name in node.input if name))
-                most = max(grown, 8 * sum(sizes.get(name, 0) for name in read))
+                read = frozenset[str]().union(*(sources.get(name, ()) for name in node.input))
+                sources |= dict.fromkeys(node.output, read)
+                most = max(grown, 8 * sum(sizes[name] for name in read))
                 for name in node.output:
-                    sources[name] = read
                     if name in values and np.asarray(values[name]).nbytes > most:
                         del values[name]
             done = [n for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)]
