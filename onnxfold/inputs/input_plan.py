@@ -187,8 +187,9 @@ _SIZES = (
     ((640, 640), FREE_DIMENSION),
     (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
 )  # fmt: skip
-#: Lengths of axes of weights that are tried, and the largest length of those that are tried one after the other.
-_WEIGHT_SIZES, _LONGEST = 12, 512
+#: Lengths of axes of weights that are tried; the largest length of those that are tried one after the other, and how
+#: many weights may be multiplied by each of them.
+_WEIGHT_SIZES, _LONGEST, _TRIED_WEIGHTS = 12, 512, 1 << 31
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _NO_ARRAY = (TensorProto.STRING, TensorProto.UNDEFINED)
 
@@ -232,10 +233,12 @@ def _shortest(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | No
         shapes = (_of_batch(sizes | {name: (n, length)}) for n in ((first, first - 1) if first else (first,)))
         return all(_has_results(view, session, shape) for shape in shapes)
 
+    weights = sum(map(view.weight_size, view.float_weight_names()))
+    longest = min(_LONGEST, _TRIED_WEIGHTS // max(weights, 1))
     try:
         session = Session(view)
-        session.require({n: np.empty(s) for n, s in _of_batch(sizes | {name: (FREE_DIMENSION, _LONGEST)}).items()})
-        tried = product((sizes[name][0], FREE_DIMENSION), range(2, _LONGEST + 1))
+        session.require({n: np.empty(s) for n, s in _of_batch(sizes | {name: (FREE_DIMENSION, longest)}).items()})
+        tried = product((sizes[name][0], FREE_DIMENSION), range(2, longest + 1))
         return next((shape for shape in tried if runs(*shape)), None)
     except MemoryLimitError:
         raise
