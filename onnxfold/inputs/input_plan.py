@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from onnxfold.budget.costs.weights import common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
-from onnxfold.errors import MemoryLimitError, OnnxFoldError
+from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
@@ -240,8 +240,6 @@ def _shortest(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | No
         session.require({n: np.empty(s) for n, s in _of_batch(sizes | {name: (FREE_DIMENSION, longest)}).items()})
         tried = product((sizes[name][0], FREE_DIMENSION), range(2, longest + 1))
         return next((shape for shape in tried if runs(*shape)), None)
-    except MemoryLimitError:
-        raise
     except OnnxFoldError:
         return None
 
@@ -273,12 +271,9 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
         return {}
-    try:
-        if _runs(view, _with_sizes(view, _SQUARE, FREE_DIMENSION)):
-            return {}
-        sizes = free_sizes(view)
-    except MemoryLimitError:  # said where the network is run
+    if _runs(view, _with_sizes(view, _SQUARE, FREE_DIMENSION)):
         return {}
+    sizes = free_sizes(view)
     full = {name: sizes.get(name, shape) or () for name, shape in shapes.items()} if sizes else {}
     return {name: tuple(1 if d is None else d for d in shape) for name, shape in full.items()}
 
@@ -303,14 +298,12 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
 
 
 def _runs(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> bool:
-    """Whether onnxruntime runs the network on zeros of these shapes, and no result is empty."""
+    """Whether onnxruntime runs the network on zeros of these shapes, for which there is memory, with results."""
     trial = view.copy()
     fixed = _of_batch(shapes, batch)
     trial.fix_input_shapes(fixed)
     try:
         session = Session(trial)
-    except MemoryLimitError:
-        raise
     except OnnxFoldError:
         return False
     return _has_results(view, session, fixed)
@@ -325,8 +318,6 @@ def _has_results(view: GraphView, session: Session, shapes: dict[str, tuple[int,
         return False
     try:
         results = session.run({info.name: np.zeros(shapes[info.name], info.dtype) for info in input_infos(view)})
-    except MemoryLimitError:
-        raise
     except OnnxFoldError:
         return False
     return all(np.size(result) for result in results)

@@ -145,8 +145,8 @@ class FreezeReshapes(Pass):
 
 def _target(view: GraphView, node: NodeProto) -> list[int] | None:
     """Return the numbers that say the same as a computed target shape, if there are such."""
-    shape = view.shape(node.output[0])
-    if shape is None or 0 in shape:
+    shape, length = view.shape(node.output[0]), view.shape(node.input[1])
+    if shape is None or 0 in shape or length not in (None, (None,), (len(shape),)):
         return None
     target = [-1 if d is None else d for d in shape]
     if target.count(-1) > 1:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.channels import find_groups
 from onnxfold.export.fusion import PREPARE
 from onnxfold.graph.files.load import load
+from onnxfold.graph.shapes.shape_inference import symbolic_types
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
@@ -194,3 +195,25 @@ def test_sides_of_images_with_channels_last_are_no_ones() -> None:
     )
     LearnShapes()(view)
     assert view.shape("y") in ((None, 3, None, None), None)
+
+
+def test_what_follows_from_a_target_that_the_tool_lost_a_number_of_is_not_learned() -> None:
+    """PaddlePaddle reshapes a length to a scalar, which onnxruntime's symbolic inference then leaves out."""
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["sizes"]), node("Slice", ["sizes", "one", "two", "zero"], ["slice"]),
+        node("Squeeze", ["slice", "zero"], ["number"]), node("Reshape", ["number", "none"], ["scalar"]),
+        node("Unsqueeze", ["scalar", "zero"], ["length"]),
+        node("Concat", ["zero", "one", "length", "width"], ["target"], axis=0),
+        node("Relu", ["x"], ["r"]), node("Reshape", ["r", "target"], ["image"]),
+        node("Transpose", ["image"], ["y"], perm=[0, 3, 1, 2]),
+    ]  # fmt: skip
+    numbers = {"zero": [0], "one": [1], "two": [2], "width": [4], "none": []}
+    weights = [numpy_helper.from_array(np.array(v, np.int64), name) for name, v in numbers.items()]
+    x, y = (helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["n", "length", 4]), ("y", None)))
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    view = load(model)
+    types = symbolic_types(view.model, view.weights, {"n", "length"})
+    assert "target" in types
+    assert not {"image", "y"} & set(types)

@@ -11,6 +11,7 @@ from onnxfold import fold
 from onnxfold.errors import VerificationError
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.input_plan import free_sizes
+from onnxfold.machine.memory import memory_limit
 
 RNG = np.random.default_rng(0)
 
@@ -74,6 +75,15 @@ def test_a_length_that_windows_leave_is_searched() -> None:
     }
     view = load(_network(nodes, ["frames", "bands"], **weights))
     assert free_sizes(view) == {"x": (64, 80)}
+
+
+def test_sizes_for_which_there_is_no_memory_are_passed_over() -> None:
+    """A watermark of 64 bits in every pixel of 224 x 224 asked for 94 GiB, and no other size was tried."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
+    view = load(_network(nodes, ["n", 3, "height", "width"]))
+    with memory_limit(600 << 10):
+        assert free_sizes(view) == {"x": (None, 3, 64, 64)}
+    assert free_sizes(view) == {"x": (None, 3, 224, 224)}
 
 
 def test_lengths_without_a_name_are_not_one_length() -> None:

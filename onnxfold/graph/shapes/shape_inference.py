@@ -4,7 +4,7 @@ import contextlib
 import faulthandler
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from types import MappingProxyType
 
@@ -316,11 +316,28 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
             while inference.run_:
                 inference._infer_impl()
         types = read_types(inference.out_mp_)
+    for name in _without_their_length(model.graph.node, types):
+        types.pop(name, None)
     return {
         name: (elem_type, shape, tuple(s if s in names else "" for s in symbols))
         for name, (elem_type, shape, symbols) in types.items()
         if elem_type
     }
+
+
+def _without_their_length(nodes: Iterable[NodeProto], types: Mapping[str, TensorType]) -> set[str]:
+    """Return tensors that follow from a Reshape to another rank than its target has numbers.
+
+    The tool loses a number that was reshaped to a scalar: PP-OCRv6 came out with a target of three for four axes.
+    """
+    wrong: set[str] = set()
+    for node in nodes:
+        is_wrong = not wrong.isdisjoint(node.input)
+        if node.op_type == "Reshape":
+            target, result = (types.get(name, (0, None, ()))[1] for name in (node.input[1], node.output[0]))
+            is_wrong |= bool(target) and result is not None and target not in ((None,), (len(result),))
+        wrong.update(node.output if is_wrong else ())
+    return wrong
 
 
 def _turn_stubs_into_inputs(model: ModelProto) -> ModelProto:
