@@ -205,21 +205,25 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()):
         return {}
+
+    def changed(sizes: dict[str, Shape]) -> dict[str, Shape]:
+        return {name: size for name, size in sizes.items() if size != (shapes[name] or ())}
+
     for image, other in _SIZES:
         sizes = _with_sizes(view, image, other)
         if _runs(view, sizes):
-            return {name: shape for name, shape in sizes.items() if shape[1:] != (shapes[name] or ())[1:]}
+            return changed(sizes)
+    usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
     for name, shape in shapes.items():
         free = sum(d is None for d in (shape or ())[1:])
         if shape is None or free != len(shape) - 1:
             continue
-        usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
         lengths = [(FREE_DIMENSION,) * free, *_sizes_of_weights(view, name, free)]
         for first, inner in product((shape[0], FREE_DIMENSION), lengths):
             if _runs(view, usual | {name: (first, *inner)}):
-                return {name: (first, *inner)}
+                return changed(usual | {name: (first, *inner)})
         if free == 1 and (shortest := _shortest(view, usual, name)):
-            return {name: shortest}
+            return changed(usual | {name: shortest})
     return {}
 
 

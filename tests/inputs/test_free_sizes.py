@@ -77,6 +77,18 @@ def test_a_length_that_windows_leave_is_searched() -> None:
     assert free_sizes(view) == {"x": (64, 80)}
 
 
+def test_other_inputs_have_usual_sizes_where_weights_ask_for_one() -> None:
+    """They were one pixel large: a watermark was judged there."""
+    node = helper.make_node
+    nodes = [
+        node("GlobalAveragePool", ["x"], ["p"]), node("Flatten", ["p"], ["f"]), node("MatMul", ["f", "v"], ["a"]),
+        node("MatMul", ["bits", "w"], ["b"]), node("Add", ["a", "b"], ["y"]),
+    ]  # fmt: skip
+    model = _network(nodes, ["n", 3, "height", "width"], v=_normal(3, 5), w=_normal(137, 5))
+    model.graph.input.append(helper.make_tensor_value_info("bits", 1, ["n", "bits"]))
+    assert free_sizes(load(model)) == {"x": (None, 3, 64, 64), "bits": (None, 137)}
+
+
 def test_sizes_for_which_there_is_no_memory_are_passed_over() -> None:
     """A watermark of 64 bits in every pixel of 224 x 224 asked for 94 GiB, and no other size was tried."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
