@@ -230,22 +230,23 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 def _shortest(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | None:
     """Return the smallest length of the last axis of an input with which a network runs, behind a usual batch.
 
-    It also runs with one frame less: 62 rows of 52 numbers are 31 of 104, and 61 are no whole ones.
+    Where the batch is a length, it also runs with one frame less: 62 rows of 52 numbers are 31 of 104, and 61 are no
+    whole ones.
     """
-
-    def runs(first: int | None, length: int) -> bool:
-        shapes = (_of_batch(sizes | {name: (n, length)}) for n in ((first, first - 1) if first else (first,)))
-        return all(_has_results(view, session, shape) for shape in shapes)
-
-    weights = sum(map(view.weight_size, view.float_weight_names()))
+    weights, declared = sum(map(view.weight_size, view.float_weight_names())), sizes[name][0]
     longest = min(_LONGEST, _TRIED_WEIGHTS // max(weights, 1))
+    batches = [(declared,)] if declared else [(None,), (FREE_DIMENSION, FREE_DIMENSION - 1)]
     try:
         session = Session(view)
-        session.require({n: np.empty(s) for n, s in _of_batch(sizes | {name: (FREE_DIMENSION, longest)}).items()})
-        tried = product((sizes[name][0], FREE_DIMENSION), range(2, longest + 1))
-        return next((shape for shape in tried if runs(*shape)), None)
+        largest = _of_batch(sizes | {name: (batches[-1][0], longest)})
+        session.require({name: np.empty(shape) for name, shape in largest.items()})
+        for firsts, length in product(batches, range(2, longest + 1)):
+            shapes = [_of_batch(sizes | {name: (first, length)}) for first in firsts]
+            if all(_has_results(view, session, shape) for shape in shapes):
+                return firsts[0], length
     except OnnxFoldError:
-        return None
+        pass
+    return None
 
 
 def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, ...]]:

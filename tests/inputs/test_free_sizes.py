@@ -75,6 +75,12 @@ def test_a_length_that_windows_leave_is_searched() -> None:
     }
     view = load(_network(nodes, ["frames", "bands"], **weights))
     assert free_sizes(view) == {"x": (64, 80)}
+    nodes = [
+        node("Unsqueeze", ["x", "front"], ["u"]), node("AveragePool", ["u"], ["p"], kernel_shape=[3], strides=[3]),
+        node("Flatten", ["p"], ["f"]), node("Gemm", ["f", "w"], ["y"]),
+    ]  # fmt: skip
+    weights = {"front": np.array([1]), "w": _normal(27, 5)}
+    assert free_sizes(load(_network(nodes, [1, "bands"], **weights))) == {"x": (1, 81)}
 
 
 def test_other_inputs_have_usual_sizes_where_weights_ask_for_one() -> None:
