@@ -57,9 +57,8 @@ _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 _MAX_SWEEPS = 8
-#: Bytes up to which constants may be larger than what they are computed from: at most, at least, and the part of all
-#: weights between. A pitch tracker of .1 MB computes windows and filters of 1 MB, which would be its weights.
-_MOST_GROWN, _LEAST_GROWN, _GROWN = 1 << 20, 4 << 10, 1 / 16
+#: Bytes up to which a constant may grow, however few the weights are.
+_LEAST_GROWN = 4 << 10
 #: Of a number in a table.
 _LEAST_BYTES = 2
 #: What may be computed on the way to smaller constants.
@@ -101,21 +100,25 @@ class FoldConstants(Pass):
     Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
     dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
     or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
-    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes`, or if that is None
-    beyond a sixteenth of the weights, is materialised unless it replaces weights of at least that size, and does not
-    stay beside them; no table that ids are looked up in is written a second time, turned. QuantizeLinear and
-    DequantizeLinear stay, they are what a quantised model is about. BatchNormalization is never touched.
+    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes`, or a `share` of all
+    weights, is materialised unless it replaces weights of at least that size, and does not stay beside them: a pitch
+    tracker of .1 MB computes windows and filters of 1 MB, which would be its weights. No table that ids are looked up
+    in is written a second time, turned. QuantizeLinear and DequantizeLinear stay, they are what a quantised model is
+    about. BatchNormalization is never touched.
     """
 
-    limit_bytes: int | None = None
+    limit_bytes: int = 1 << 20
+    share: float | None = None
 
     def run(self, view: GraphView) -> PassResult:
         """Sweep until nothing changes: values can make further shapes known."""
-        modified, limit_bytes = False, self.limit_bytes or _MOST_GROWN
+        modified = False
         sizes = {name: view.weight_size(name) for name in view.weights}
         sources = {name: frozenset([name]) for name in view.weights}
-        weights = 4 * sum(sizes[name] for name in view.float_weight_names())
-        grown = self.limit_bytes or min(max(int(_GROWN * weights), _LEAST_GROWN), _MOST_GROWN)
+        grown: float = self.limit_bytes
+        if self.share is not None:
+            weights = 4 * sum(sizes[name] for name in view.float_weight_names())
+            grown = min(max(self.share * weights, _LEAST_GROWN), grown)
         outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
         for _ in range(_MAX_SWEEPS):
             known = {
@@ -123,12 +126,12 @@ class FoldConstants(Pass):
                 for n in view.nodes
                 if n.output[0] not in outputs and (v := _known_value(view, n)) is not None
             }
-            foldable = _constant_nodes(view, set(known), limit_bytes)
+            foldable = _constant_nodes(view, set(known), self.limit_bytes)
             if not known and not foldable:
                 break
             view.put_weights(known)
             largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
-            values = known | (evaluate(view, foldable, max(limit_bytes, largest)) if foldable else {})
+            values = known | (evaluate(view, foldable, max(self.limit_bytes, largest)) if foldable else {})
             for node in foldable:
                 read = frozenset[str]().union(*(sources.get(name, ()) for name in node.input))
                 sources |= dict.fromkeys(node.output, read)

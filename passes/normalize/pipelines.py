@@ -24,8 +24,8 @@ from onnxfold.passes.views.reshapes import (
 
 #: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.
 NORMALIZE = Pipeline((
-    InlineFunctions(), LiftConstants(), EliminateIdentity(), FoldConstants(), SequencesToSplit(), LearnShapes(),
-    FreezeReshapes(), RemoveUnused(),  # of what computed target shapes
+    InlineFunctions(), LiftConstants(), EliminateIdentity(), FoldConstants(share=1 / 16), SequencesToSplit(),
+    LearnShapes(), FreezeReshapes(), RemoveUnused(),  # of what computed target shapes
     HeadsToAxis(), HeadsFromBatch(),
     RepeatsToGather(),  # before views are moved, one of which may be the first of a repetition
     ViewsToTranspose(), PackedToSlices(), DropZeroBias(), DropZeroStates(), ShufflesToGather(), WriteSplitSizes(),
