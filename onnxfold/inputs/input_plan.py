@@ -222,7 +222,7 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
         for first, inner in product((shape[0], FREE_DIMENSION), lengths):
             if _runs(view, usual | {name: (first, *inner)}):
                 return changed(usual | {name: (first, *inner)})
-        if free == 1 and (shortest := _shortest(view, usual, name)):
+        if free == 1 and _takes_arrays(view) and (shortest := _shortest(view, usual, name)):
             return changed(usual | {name: shortest})
     return {}
 
@@ -304,6 +304,8 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
 
 def _runs(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> bool:
     """Whether onnxruntime runs the network on zeros of these shapes, for which there is memory, with results."""
+    if not _takes_arrays(view):
+        return False
     trial = view.copy()
     fixed = _of_batch(shapes, batch)
     trial.fix_input_shapes(fixed)
@@ -314,13 +316,15 @@ def _runs(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> bool:
     return _has_results(view, session, fixed)
 
 
+def _takes_arrays(view: GraphView) -> bool:
+    return all(view.elem_type(name) not in _NO_ARRAY for name in view.input_names)
+
+
 def _of_batch(shapes: dict[str, Shape], batch: int = 1) -> dict[str, tuple[int, ...]]:
     return {name: tuple(batch if d is None else d for d in shape) for name, shape in shapes.items()}
 
 
 def _has_results(view: GraphView, session: Session, shapes: dict[str, tuple[int, ...]]) -> bool:
-    if any(view.elem_type(name) in _NO_ARRAY for name in view.input_names):
-        return False
     try:
         results = session.run({info.name: np.zeros(shapes[info.name], info.dtype) for info in input_infos(view)})
     except OnnxFoldError:

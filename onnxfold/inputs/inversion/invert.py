@@ -16,6 +16,7 @@ from torch import Tensor
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.nodes import attr_int, node_key, with_input
+from onnxfold.graph.patterns import Op
 from onnxfold.graph.run.session import batch_of
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -160,16 +161,23 @@ def _with_free_batch(view: GraphView) -> GraphView:
     A network of a fixed batch of one meets the statistics of data with one image, which no image has: its inversion
     took one batch per image, and lost to dead leaves.
     """
-    batch, freed = batch_of(view), view.copy()
-    reshapes = [node for node in view.nodes if node.op_type == "Reshape" and view.is_weight(node.input[1])]
-    made: dict[str, NodeProto] = {}
-    for node in reshapes:
-        target, shape = view.weight(node.input[1]), view.shape(node.input[0])
-        if batch and shape and target.size and shape[0] == target[0] == batch and not attr_int(node, "allowzero", 0):
-            name = freed.add_weight(f"{node.output[0]}_shape", np.array([0, *target[1:]], np.int64))
-            made[node_key(node)] = with_input(node, 1, name)
+    batch = batch_of(view)
+    stating = [] if batch is None else [node for node in view.nodes if _states_batch(view, node, batch)]
+    if not stating:
+        return view
+    freed, made = view.copy(), dict[str, NodeProto]()
+    for node in stating:
+        target = np.array([0, *view.weight(node.input[1])[1:]], np.int64)
+        made[node_key(node)] = with_input(node, 1, freed.add_weight(f"{node.output[0]}_shape", target))
     freed.substitute(made)
-    return freed if made else view
+    return freed
+
+
+def _states_batch(view: GraphView, node: NodeProto, batch: int) -> bool:
+    """Whether the target of a Reshape begins with the batch that its input has."""
+    if not Op("Reshape").fits(node) or not view.is_weight(node.input[1]) or attr_int(node, "allowzero", 0):
+        return False
+    return (view.shape(node.input[0]) or ())[:1] == tuple(view.weight(node.input[1])[:1].tolist()) == (batch,)
 
 
 def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:
