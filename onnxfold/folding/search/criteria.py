@@ -196,10 +196,14 @@ def require_lossless(checked: VerificationResult, view: GraphView) -> None:
 
 def _worst(report: FidelityReport) -> float:
     """Return the lowest fidelity of all outputs that say something, 0 without any."""
-    outputs = [output for output in report.outputs if not output.says_nothing]
-    return min((1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in outputs), default=0.0)
+    shares = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in _telling(report)]
+    return min(shares, default=0.0)
 
 
 def _worst_scores(report: FidelityReport) -> Fidelity | None:
     """Return the output with the lowest fidelity, where that is an agreement of answers."""
-    return next((o for o in report.outputs if o.top1_agreement == _worst(report)), None)
+    return next((o for o in _telling(report) if o.top1_agreement == _worst(report)), None)
+
+
+def _telling(report: FidelityReport) -> list[Fidelity]:
+    return [output for output in report.outputs if not output.says_nothing]
