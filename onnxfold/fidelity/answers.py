@@ -120,10 +120,12 @@ def _kind_of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
 def _kind_of_map(view: GraphView, end: _End, differ: bool) -> AnswerKind:
     """Return the kind of an output with a vector at every position of an image; others of other lengths may differ."""
     channels = _channels(end.shape)
-    images = {_channels(shape) for name in view.input_names if len(shape := view.shape(name) or ()) == 4}
+    shapes = [view.shape(name) or () for name in view.input_names]
+    images = {_channels(shape) for shape in shapes if len(shape) == 4}
     if end.op in _SOFTMAX or (end.op == "Sigmoid" and channels == 1):
         return AnswerKind.DENSE
-    if not end.is_linear or channels == 1 or channels in images or _NUMBERS.search(end.name):
+    is_of_sound = all(0 < len(shape) < 3 for shape in shapes)  # vectors of pieces of a recording
+    if not end.is_linear or is_of_sound or channels == 1 or channels in images or _NUMBERS.search(end.name):
         return AnswerKind.REGRESSION
     return AnswerKind.REGRESSION if differ or _VECTORS.search(end.name) else AnswerKind.DENSE
 

@@ -120,7 +120,10 @@ def open_scopes(
     """Normalise and analyse a graph and every body inside it; outer graphs come first."""
     is_whole = numbers is None
     numbers = iter(range(_MOST_BODIES)) if numbers is None else numbers
+    before = dict(view.weights)
     normal = NORMALIZE(view)
+    if body is not None:
+        body.return_weights({name: weight for name, weight in before.items() if name not in view.weights})
     # Bodies take the weights that only they read before the graph around them is analysed.
     inner = [
         scope

@@ -29,6 +29,13 @@ class Body:
     _inputs: int
     _borrowed: frozenset[str]
     _lent: tuple[str, ...]
+    _returned: tuple[str, ...] = ()
+
+    def return_weights(self, unread: Mapping[str, Weight]) -> None:
+        """Give weights that it does not read any more back to the graph around it, whose node does until it closes."""
+        self._returned = tuple(name for name in self._lent if name in unread)
+        self._lent = tuple(name for name in self._lent if name not in unread)
+        self.parent.take_back({name: unread[name] for name in self._returned})
 
     def rebind(self, view: GraphView, parent: GraphView) -> "Body":
         """Return the body between copies of its graph and of the graph around it."""
@@ -42,6 +49,7 @@ class Body:
         own = ((name, weight) for name, weight in self.view.weights.items() if name not in self._borrowed)
         graph.initializer.extend(proto_of(name, weight) for name, weight in own)
         self.parent.put_body(self.node, self.attribute, graph, self._lent)
+        self.parent.remove_weights(self._returned)
 
 
 def open_bodies(view: GraphView, numbers: Iterator[int] | None = None) -> Iterator[Body]:

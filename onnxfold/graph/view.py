@@ -286,6 +286,12 @@ class GraphView:
                 body._weights[name] = self._weights.pop(name)
             self._lent[name] = body
 
+    def take_back(self, weights: Mapping[str, Weight]) -> None:
+        """Hold initializers again that were lent."""
+        for name in weights:
+            self._lent.pop(name)
+        self._weights.update(weights)
+
     def weight_size(self, name: str) -> int:
         """Return the number of elements of an initializer without reading it."""
         return self._weights[name].size

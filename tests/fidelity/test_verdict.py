@@ -164,6 +164,17 @@ def test_scores_of_characters_along_a_line_are_no_boxes() -> None:
     assert answer_kinds(load(builder.build()), {name: (4, 80, 97)}, 4) == {name: AnswerKind.TOKENS}
 
 
+@pytest.mark.parametrize(("of_sound", "kind"), [(True, AnswerKind.REGRESSION), (False, AnswerKind.DENSE)])
+def test_vectors_of_pieces_of_a_recording_are_no_map_of_classes(of_sound: bool, kind: AnswerKind) -> None:
+    builder = GraphBuilder("frames", 0, (800,) if of_sound else (1, 40, 20))
+    target = builder.constant("target", np.array([-1, 1, 40, 20]))
+    pieces = builder.node("Reshape", ["x", target], (1, 40, 20)) if of_sound else "x"
+    weight = builder.constant("weight", builder.normal(6, 1, 1, 5))
+    builder.output(builder.node("Conv", [pieces, weight], (6, 40, 16)))
+    name = builder.build().graph.output[0].name
+    assert answer_kinds(load(builder.build()), {name: (4, 6, 40, 16)}, 4) == {name: kind}
+
+
 def test_the_output_that_keeps_least_speaks_for_all() -> None:
     outputs = [Fidelity("scores", 0.0, snr_db=math.inf), Fidelity("points", 0.01, snr_db=36.0)]
     verdict = verdict_on(FidelityReport(outputs, 9, "given data"))

@@ -42,6 +42,25 @@ def test_a_network_is_run_whose_bodies_hold_bodies() -> None:
         np.testing.assert_allclose(run(model, feeds)[0], run(result.model, feeds)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_network_is_run_whose_body_computes_with_constants_of_the_main_graph() -> None:
+    """The normal form of the body holds the result; until it is written back, the node reads the constants."""
+    model = nested_choice()
+    outer = next(node for node in model.graph.node if node.op_type == "If")
+    around = next(attr.g for attr in outer.attribute if attr.name == "then_branch")
+    (inner,) = around.node
+    inner.output[0] = "inner"
+    constants = {"one": np.float32(1.0), "two": np.float32(2.0)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, name) for name, v in constants.items())
+    around.node.append(onnx.helper.make_node("Sub", ["two", "one"], ["shift"]))
+    around.node.append(onnx.helper.make_node("Add", ["inner", "shift"], ["y"]))
+    result = quick_fold(model, channel_ratio=0.5)
+    assert [(g.width, g.folded_width) for g in result.report.groups] == [(8, 4)] * 3
+    assert result.report.inputs is not None
+    assert constants.keys().isdisjoint(t.name for t in result.model.graph.initializer)
+    feeds = {"flag": np.array(True), "given": np.ones((2, 4), np.float32)}
+    np.testing.assert_allclose(run(model, feeds)[0], run(result.model, feeds)[0], rtol=1e-4, atol=1e-5)
+
+
 def test_a_sparsity_is_met_over_all_bodies() -> None:
     assert abs(quick_fold(choice(weights_outside=False), 0.25).report.sparsity - 0.25) <= 0.01
 
