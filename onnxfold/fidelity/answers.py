@@ -104,9 +104,11 @@ def _kind_of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
     """Return the kind of an output with one vector per sample."""
     if end.op in _SOFTMAX:
         return AnswerKind.CLASSES
+    if math.prod(end.shape[1:]) == 1:
+        return AnswerKind.REGRESSION
     if _VECTORS.search(end.name) or end.op in _NORM | _POOL or _is_normalised(view, end.node):
         return AnswerKind.EMBEDDING
-    if _NUMBERS.search(end.name) or softmax or math.prod(end.shape[1:]) == 1:
+    if _NUMBERS.search(end.name) or softmax:
         return AnswerKind.REGRESSION
     if not end.is_linear:
         are_scores = _SCORES.search(end.name) and end.op not in ("Sigmoid", "Tanh")

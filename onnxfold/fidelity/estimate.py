@@ -185,24 +185,25 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
     AnswerKind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
         Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
         Limits("channel_snr_db", 20.0, 5.0, "the original's detections at {:.1f} dB (median of the channels)"),
-        Limits("snr_db", 20.0, 0.0, "the original's detections at {:.1f} dB"),
+        Limits("snr_db", 20.0, 3.0, "the original's detections at {:.1f} dB"),
     ),
     AnswerKind.EMBEDDING: (
         Limits("neighbours_kept", 0.9, 0.2, "{:.0%} of the nearest neighbours (embedding)"),
         Limits("cosine", 0.95, 0.2, "a cosine of {:.3f} with the original's embedding"),
     ),
-    AnswerKind.REGRESSION: (Limits("snr_db", 20.0, 0.0, "the original's values at {:.1f} dB"),),
+    AnswerKind.REGRESSION: (Limits("snr_db", 20.0, 3.0, "the original's values at {:.1f} dB"),),  # zeros have 0 dB
 }
 
 
 def verdict_on(
-    measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None, doubt: str = ""
-) -> Verdict:
+    measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None, doubt: str = "",
+    is_lossy: bool = False,
+) -> Verdict:  # fmt: skip
     """Return the verdict on a network, by the output that keeps least.
 
     A `doubt` says why answers on the measured inputs tell nothing of others: it takes the word of a verdict on class
     scores that are kept, and leaves a bad one. So does one answer everywhere on generated inputs, of maps and tokens,
-    too: a text detector finds no text in them.
+    too: a text detector finds no text in them. And so do the very same values after a lossy fold, of any kind.
     """
     if measured is None:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
@@ -216,6 +217,8 @@ def verdict_on(
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
     if measured.is_generated and speaks.relative_error > _EXACT:
         doubt = doubt or _one_class(speaks.most_frequent)
+    elif measured.is_generated and is_lossy and not speaks.relative_error:  # units that are never active, for instance
+        doubt = "nothing that was folded reaches an output on them: --calibration with real samples would tell"
     if doubt and state == KEPT:
         return Verdict(
             NOT_KNOWN, speaks.output, f"it keeps {kept} on {samples}, but {doubt}", samples, measured.is_generated

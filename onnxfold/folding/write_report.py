@@ -95,6 +95,7 @@ def write_report(
             verified.unmeasured or "not verified",
             estimate=estimate,
             doubt=not_estimated,
+            is_lossy=any(record.is_lossy for graph in folded.graphs for record in graph.groups),
         ),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,

@@ -71,6 +71,11 @@ class GroupRecord:
         used, asked = (self.cluster, self.repair), (self.requested_cluster, self.requested_repair)
         return used not in (("", ""), (ONLY_DUPLICATES, "none"), asked)
 
+    @property
+    def is_lossy(self) -> bool:
+        """Whether more than exact duplicates were merged."""
+        return self.cluster not in ("", ONLY_DUPLICATES)
+
 
 @dataclass(frozen=True)
 class InputRecord:

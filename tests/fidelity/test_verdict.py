@@ -107,6 +107,25 @@ def test_a_doubt_takes_the_word_of_answers_that_are_kept() -> None:
     assert verdict_on(bad, doubt=few).is_destroyed
 
 
+def test_the_same_values_after_a_lossy_fold_tell_nothing_of_generated_inputs() -> None:
+    """A speech detector's units were never active on noise: half of them went, and no value changed."""
+    report = FidelityReport([Fidelity("y", 0.0, snr_db=math.inf)], 256, "1/f noise", is_generated=True)
+    assert verdict_on(report).state == "kept"
+    lossy = verdict_on(report, is_lossy=True)
+    assert lossy.state == "not known"
+    assert "nothing that was folded reaches an output" in str(lossy)
+    assert verdict_on(replace(report, is_generated=False), is_lossy=True).state == "kept"
+    hardly = replace(report, outputs=[Fidelity("y", 0.8, snr_db=1.9)])
+    assert verdict_on(hardly, is_lossy=True).is_destroyed
+
+
+def test_one_number_per_sample_is_no_embedding() -> None:
+    builder = GraphBuilder("speech", 0, (1, 64))
+    builder.output(builder.node("Relu", [builder.node("ReduceMean", ["x"], (1, 1), axes=[2])], (1, 1)))
+    name = builder.build().graph.output[0].name
+    assert answer_kinds(load(builder.build()), {name: (4, 1, 1)}, 4) == {name: AnswerKind.REGRESSION}
+
+
 def test_one_answer_everywhere_tells_nothing_of_others() -> None:
     """A text detector finds no text in dead leaves: all of its positions were kept, whatever was folded."""
     maps, measure = np.zeros((4, 1, 16, 16)), Dense()
