@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from onnxfold.budget.costs.running import model_size
-from onnxfold.budget.costs.weights import count_parameters
+from onnxfold.budget.costs.weights import FREE_DIMENSION, count_parameters
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.channels.declarations import Tie
 from onnxfold.channels.group import lists_by_key, members_by_tensor
@@ -29,7 +29,6 @@ from onnxfold.graph.tensors import LazyTensor, Scratch, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import needed_batch, needed_sizes
 from onnxfold.inputs.tokens.token_plan import size_of
-from onnxfold.inputs.walk_batches import FREE_DIMENSION
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE

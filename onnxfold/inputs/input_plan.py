@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from onnxfold.budget.costs.weights import common_batch
+from onnxfold.budget.costs.weights import FREE_DIMENSION, common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.nodes import reached_nodes
@@ -28,7 +28,7 @@ from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling
-from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples, enough_samples
+from onnxfold.inputs.walk_batches import affordable_samples, enough_samples
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.

@@ -14,14 +14,13 @@ from math import prod
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.session import count_samples, in_batches, sample_count
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Batches, Stage, StagedBatches
 
-#: What a free dimension counts as.
-FREE_DIMENSION = 64
 #: Memory for the activations of a batch.
 BATCH_BYTES = 48 << 20
 #: Samples that a walk begins with, at least, and positions of a layer that are enough.

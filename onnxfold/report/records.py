@@ -14,7 +14,7 @@ class ModelSize:
 
     `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
     shape is unknown), or per token where a language model leaves lengths open; `size_bytes` the weights and the graph;
-    `macs_per` says "sample" or "token".
+    `macs_per` says "sample", "token", or "sample of size 64" where the model leaves other lengths open.
     """
 
     parameters: int

@@ -61,7 +61,7 @@ def test_bodies_fall_back_to_their_weights(tmp_path: Path) -> None:
     assert "kmeans, approximate" in render_html(report)
     path = tmp_path / "in.onnx"
     onnx.save(model, str(path))
-    arguments = ["fold", str(path), str(tmp_path / "out.onnx"), "--channel-ratio", "0.75", "--verbose"]
+    arguments = ["fold", str(path), str(tmp_path / "out.onnx"), "--channel-ratio", "0.75", "--verbose", "--force"]
     text = CliRunner().invoke(cli, arguments, catch_exceptions=False).output
     assert f"note: {note}" in " ".join(text.split())
     assert "8 -> 2 (cluster kmeans, repair approximate)" in text

@@ -22,7 +22,14 @@ from onnxfold.budget.costs.lengths import (
     group_count,
     number_groups,
 )
-from onnxfold.budget.costs.weights import BatchOfOne, common_batch, count_parameters, graphs_of, used_nodes
+from onnxfold.budget.costs.weights import (
+    FREE_DIMENSION,
+    BatchOfOne,
+    common_batch,
+    count_parameters,
+    graphs_of,
+    used_nodes,
+)
 from onnxfold.channels.declarations import Lengths, Linear, Recurrence
 from onnxfold.channels.layers import computation, is_tiled, linear
 from onnxfold.errors import UnsupportedModelError
@@ -43,18 +50,18 @@ class MacsCost(SumCost):
 
     Counted are linear operators (Conv, ConvTranspose, Gemm, MatMul and their like) and recurrences, products of two
     activations included, padding as if it were computed. Open leading dimensions count as one; a batch that the model
-    fixes is divided out. Of control flow, every body counts once.
+    fixes is divided out. Of control flow, every body counts once. Other open dimensions have the length `free`.
     """
 
-    def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes, tiled=False)]
+    def __init__(self, graphs: Graphs, free: int | None = None) -> None:
+        products = _all_products(graphs, free, tiled=False)
         super().__init__(products, group_count(graphs), divisor=common_batch(graphs[0][0]))
 
 
-def count_macs(view: GraphView) -> int | None:
+def count_macs(view: GraphView, free: int | None = None) -> int | None:
     """Return the multiply-accumulates per sample, see :class:`MacsCost`; None where a dimension is unknown."""
     try:
-        return MacsCost([(graph, []) for graph in graphs_of(view)])([])
+        return MacsCost([(graph, []) for graph in graphs_of(view)], free)([])
     except UnsupportedModelError:
         return None
 
@@ -74,9 +81,15 @@ def count_token_macs(view: GraphView) -> int:
     return sum(prod(shape) for shape in shapes if len(shape) >= 2)
 
 
-def _products(view: GraphView, axes: FoldedAxes, *, tiled: bool) -> Iterator[Product]:
+def _all_products(graphs: Graphs, free: int | None, *, tiled: bool) -> list[Product]:
+    """Return what the nodes of all graphs multiply; what crosses the border of a body has no length of its own."""
+    numbered = list(number_groups(graphs))
+    sizes = [BatchOfOne(view, None if i else free) for i, (view, _) in enumerate(numbered)]
+    return [p for (view, axes), known in zip(numbered, sizes, strict=True) for p in _products(view, axes, known, tiled)]
+
+
+def _products(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, tiled: bool) -> Iterator[Product]:
     """Yield what the nodes of a graph multiply; `tiled` counts in fifths, channels of convolutions in tiles."""
-    sizes = BatchOfOne(view)
     for node in used_nodes(view):
         operator = computation(view, node)
         if isinstance(operator, Recurrence):  # products with its input, and with its own last result
@@ -121,11 +134,11 @@ class TiledMacsCost(SumCost):
     As :class:`MacsCost`, but the channels of two-dimensional convolutions count in tiles.
     The numbers are those of onnxruntime on processors with AVX2, AVX-512 or NEON: measured ratios, rounded, and the
     smaller of the tiles in use, so that the cost is the same on every machine. Unlike other costs it may fall where a
-    group gets wider: 32 channels are computed faster than 31.
+    group gets wider: 32 channels are computed faster than 31. Open dimensions have the length that networks are run at.
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes, tiled=True)]
+        products = _all_products(graphs, FREE_DIMENSION, tiled=True)
         super().__init__(products, group_count(graphs), divisor=UNIT * common_batch(graphs[0][0]))
 
 

@@ -13,17 +13,21 @@ from onnxfold.graph.nodes import all_nodes, dequantized_tensors, node_key, read_
 from onnxfold.graph.tensors import Shape, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
+#: The length that a free dimension of an input has where none is given: networks are run at it.
+FREE_DIMENSION = 64
+
 
 class BatchOfOne:
     """Dimensions and element types of every tensor where the open leading dimension of each input is one.
 
-    A batch that the model fixes stays: it is what the model runs.
+    A batch that the model fixes stays: it is what the model runs. Other open dimensions of inputs stay open, or have
+    the length `free`.
     """
 
-    def __init__(self, view: GraphView) -> None:
+    def __init__(self, view: GraphView, free: int | None = None) -> None:
         self._view = view
         shapes = {name: view.shape(name) for name in view.input_names}
-        known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
+        known = {name: (shape[0] or 1, *(d or free for d in shape[1:])) for name, shape in shapes.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
         differs = any(shapes[name] != shape for name, shape in closed.items())
         self._types = view.types_for(closed if differs else {})  # type: ignore[arg-type]

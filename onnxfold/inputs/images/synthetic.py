@@ -17,6 +17,7 @@ import numpy.typing as npt
 from onnx import helper
 
 from onnxfold.budget.costs.running import forward_cost
+from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.graph.run.session import InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -25,7 +26,7 @@ from onnxfold.inputs.images.input_scale import InputScale, has_channels_last, in
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, token_interface, whole_feeds
-from onnxfold.inputs.walk_batches import FREE_DIMENSION, affordable_samples
+from onnxfold.inputs.walk_batches import affordable_samples
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
 

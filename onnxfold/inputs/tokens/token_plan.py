@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
-from onnxfold.budget.costs.running import count_token_macs, model_size
+from onnxfold.budget.costs.running import count_macs, count_token_macs, model_size
+from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.config.quantities import show_bytes
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
@@ -50,12 +51,19 @@ class TokenPlan:
 
 
 def size_of(view: GraphView) -> ModelSize:
-    """Return the size of a model; its multiply-accumulates are per token where it takes tokens and lengths are open."""
+    """Return the size of a model.
+
+    Where lengths are open, its multiply-accumulates are per token if it takes tokens, and else at the length that it is
+    run at.
+    """
     size = model_size(view)
-    interface = token_interface(view) if size.macs is None else None
-    if interface is None or interface.inputs_for(Purpose.OTHER):
+    if size.macs is not None:
         return size
-    return replace(size, macs=count_token_macs(view), macs_per="token")
+    interface = token_interface(view)
+    if interface is not None and not interface.inputs_for(Purpose.OTHER):
+        return replace(size, macs=count_token_macs(view), macs_per="token")
+    macs = count_macs(view, FREE_DIMENSION)
+    return size if macs is None else replace(size, macs=macs, macs_per=f"sample of size {FREE_DIMENSION}")
 
 
 def planned_tokens(

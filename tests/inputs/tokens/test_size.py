@@ -41,6 +41,26 @@ def test_other_models_count_per_sample() -> None:
     assert inspect_model(chain_conv(0)).to_dict()["macs_per"] == "sample"
 
 
+def test_other_open_lengths_count_as_they_are_run() -> None:
+    """Detectors are exported with a free height and width; a fold trades their work, too."""
+    sized, model = chain_conv(0), chain_conv(0)
+    for info, size in ((i, size) for m, size in ((sized, 64), (model, None)) for i in m.graph.input):
+        for dim in info.type.tensor_type.shape.dim[2:]:
+            dim.Clear()
+            if size:
+                dim.dim_value = size
+    for changed in (sized, model):
+        del changed.graph.value_info[:]
+        for dim in changed.graph.output[0].type.tensor_type.shape.dim:
+            dim.Clear()
+    measured = measure(model)
+    assert (measured.macs, measured.macs_title) == (measure(sized).macs, "MACs per sample of size 64")
+    report = quick_fold(model, 0.3).report
+    assert report.before.macs == measured.macs
+    assert report.after.macs == quick_fold(sized, 0.3).report.after.macs
+    assert not any("weights alone" in note for note in report.notes)
+
+
 def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
     view, interface = load(decoder()), token_interface(load(decoder()))
     assert interface is not None
