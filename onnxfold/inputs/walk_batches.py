@@ -25,6 +25,8 @@ from onnxfold.statistics.activations import Batches, Stage, StagedBatches
 BATCH_BYTES = 48 << 20
 #: Samples that a walk begins with, at least, and positions of a layer that are enough.
 _FEWEST, _ENOUGH = 64, 200_000
+#: Positions that every layer is shown where a network is too large for more.
+_LEAST = 25_000
 #: A stage begins where batches may be so many times as large, or so many times as many samples are walked with.
 _LARGER, _MORE = 4, 2
 _GOLDEN = 0.5 * (5**0.5 - 1)
@@ -37,9 +39,9 @@ def affordable_samples(view: GraphView, most_bytes: int, fewest: int = 1, most: 
 
 
 def enough_samples(view: GraphView) -> int:
-    """Return how many samples show every linear operator enough positions; more than any request where one sees few."""
+    """Return how many samples show every linear operator the least positions; very many where one sees few of each."""
     read = [count for node in view.nodes if (count := _positions_read(view, node)) is not None]
-    return -(-_ENOUGH // max(min(read, default=0), 1))
+    return -(-_LEAST // max(min(read, default=0), 1))
 
 
 def cut_batches(view: GraphView, batches: Batches) -> Batches:
@@ -93,7 +95,7 @@ def _samples_by_node(view: GraphView, total: int) -> list[int]:
 def _positions_read(view: GraphView, node: NodeProto) -> int | None:
     """Return the positions of a sample that a linear operator reads; None of another, 0 where they are not known."""
     operator = linear(view, node)
-    if operator is None:
+    if operator is None or not operator.weight:  # products of two activations have nothing to fit
         return None
     if operator.channel_axis != 1 or len(view.shape(operator.weight) or ()) < 3:  # rows of a matrix count as one
         return 1

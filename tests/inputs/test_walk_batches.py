@@ -19,6 +19,7 @@ from onnxfold.inputs import walk_batches
 from onnxfold.inputs.sample_kinds import DATA
 from onnxfold.inputs.walk_batches import enough_samples, stage_batches
 from onnxfold.statistics.activations import Activations, Batches, Stage, StagedBatches
+from testing.graph_builder import GraphBuilder
 from testing.inputs import model_inputs
 from testing.models import random_input, residual
 
@@ -83,11 +84,23 @@ def _walk(view: GraphView, inputs: Batches | StagedBatches) -> dict[str, list[np
     return made
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("strides", "samples"), [([1, 1], 8), ([2, 1], 8 * 4)])
-def test_samples_that_show_every_layer_enough(strides: list[int], samples: int) -> None:
+def test_samples_that_show_every_layer_the_least(
+    strides: list[int], samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk_batches, "_LEAST", 8 * _SIDE**2)
     assert enough_samples(_network(strides)) == samples
     assert enough_samples(load(residual(0))) > 512  # its classifier sees one position of each
+
+
+def test_products_of_two_activations_see_no_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detectors have attention over the positions of their last map, which nothing is fitted to."""
+    monkeypatch.setattr(walk_batches, "_LEAST", 800)
+    builder = GraphBuilder("attention", 0, (4, 10, 10))
+    weight = builder.constant("w", builder.normal(4, 4, 1, 1))
+    result = builder.node("Conv", ["x", weight], (4, 10, 10))
+    builder.output(builder.node("MatMul", [result, "x"], (4, 10, 10)))
+    assert enough_samples(load(builder.build())) == 8
 
 
 @pytest.mark.usefixtures("small")

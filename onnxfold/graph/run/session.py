@@ -79,6 +79,9 @@ Feeds = Mapping[str, Array]
 
 #: Readers of a tensor from which on onnxruntime's optimiser takes longer than what it saves.
 _MANY_READERS = 1000
+#: Activations of more bytes go back to the system after every run, which then takes a quarter longer: onnxruntime holds
+#: up to eight times as much for the next one, and two networks are compared.
+_LARGE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class Session:
         options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
         self._counted = counted
         self._asked: list[dict[str, tuple[int, ...]]] = []  # shapes of inputs that memory was asked for
+        self._is_large = False  # whether what a run took goes back to the system
         self._loop = None if counted is None else open_loop(counted)
         self.may_be_endless = self._loop is not None  # has a Loop that may never end, so that runs are watched
         self.require({})  # onnxruntime computes constants while it loads
@@ -145,6 +149,7 @@ class Session:
             return
         footprint = Footprint.of(self._counted, shapes)
         footprint.require("running the model" if feeds else "loading the model")
+        self._is_large = self._is_large or footprint.peak > _LARGE_BYTES
         if feeds and footprint.unknown:
             require_trial_run(self._counted, [feeds], "running the model")
         self._asked.append(shapes)
@@ -155,6 +160,9 @@ class Session:
         self.require(feeds)
         try:
             with limit_run(self._loop) as options:
+                if self._is_large:
+                    options = options or ort.RunOptions()
+                    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
                 return list(self._session.run(self.output_names, feeds, options))
         except VerificationError:
             raise

@@ -9,7 +9,7 @@ wide. Large images have a texture in place of the shapes that are too small to b
 grains, as surfaces do. What is common to all pixels of an image varies most in photographs: exposure, colour of light.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -101,10 +101,12 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
             below += share[:, None] * (colours[part, 1 + i, :, None, None] - below)
         images[part] = painted[:, :channels]
         if octaves:
-            painted[:, channels:] *= _surfaces(random, (height, width), low, grains[:, part])
+            for some, surfaces in _surfaces(random, (height, width), low, grains[:, part]):
+                painted[:, channels:][:, some] *= surfaces
             images[part] += painted[:, channels : channels + 1]
             images[part] += np.einsum("sgyx,sgc->scyx", painted[:, channels + 1 :], tints[part], optimize=True)
-    images += _NOISE * random.standard_normal(images.shape, np.float32)
+    for image in images:
+        image += _NOISE * random.standard_normal(image.shape, np.float32)
     return _standardise(images)
 
 
@@ -163,27 +165,32 @@ def _draw_grains(random: np.random.Generator, samples: int) -> Images:
     return np.stack(drawn).astype(np.float32)
 
 
-def _surfaces(random: np.random.Generator, size: tuple[int, int], radius: float, grains: Images) -> Images:
-    """Return textures of unit deviation, (samples, 1 + grains, height, width): 1/f noise, and grains.
+def _surfaces(
+    random: np.random.Generator, size: tuple[int, int], radius: float, grains: Images
+) -> Iterator[tuple[slice, Images]]:
+    """Yield textures of unit deviation, (samples, some, height, width): 1/f noise, and grains.
 
-    The wavelengths of the first are below four radii.
+    The wavelengths of the first are below four radii. Those of a single image, which is large, come one by one.
     """
     height, width = size
     rows, columns = np.fft.fftfreq(height).astype(np.float32)[:, None], np.fft.rfftfreq(width).astype(np.float32)
     frequency = np.hypot(rows, columns)
     coarse = frequency < 1.0 / (4.0 * radius)
     centre, breadth, direction, spread, is_sharp = grains[..., None, None]
-    distance = (np.log(frequency + _TINY) - centre) / breadth
-    turn = (np.arctan2(rows, columns) - direction + np.pi / 2) % np.pi - np.pi / 2
-    shape = len(is_sharp), 1 + _GRAINS, height, 2 * len(columns)
-    spectrum = random.standard_normal(shape, np.float32).view(np.complex64)
-    spectrum[:, 0] *= np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
-    spectrum[:, 1:] *= np.exp(-0.5 * (distance**2 + (turn / spread) ** 2))
-    surfaces: Images = np.fft.irfft2(spectrum, size).astype(np.float32, copy=False)
-    surfaces /= np.maximum(surfaces.std(axis=(2, 3), keepdims=True), 1e-12)
-    of_grains = surfaces[:, 1:]
-    of_grains[...] = np.where(is_sharp, np.sign(of_grains) * np.sqrt(np.abs(of_grains)), of_grains)
-    return surfaces
+    samples, step = len(is_sharp), 1 if len(is_sharp) == 1 else 1 + _GRAINS
+    for first in range(0, 1 + _GRAINS, step):
+        spectrum = random.standard_normal((samples, step, height, 2 * len(columns)), np.float32).view(np.complex64)
+        if not first:
+            spectrum[:, 0] *= np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
+        own = slice(max(first - 1, 0), first + step - 1)  # the grains among them
+        distance = (np.log(frequency + _TINY) - centre[:, own]) / breadth[:, own]
+        turn = (np.arctan2(rows, columns) - direction[:, own] + np.pi / 2) % np.pi - np.pi / 2
+        spectrum[:, int(not first) :] *= np.exp(-0.5 * (distance**2 + (turn / spread[:, own]) ** 2))
+        surfaces: Images = np.fft.irfft2(spectrum, size).astype(np.float32, copy=False)
+        surfaces /= np.maximum(surfaces.std(axis=(2, 3), keepdims=True), 1e-12)
+        of_grains = surfaces[:, int(not first) :]
+        of_grains[...] = np.where(is_sharp[:, own], np.sign(of_grains) * np.sqrt(np.abs(of_grains)), of_grains)
+        yield slice(first, first + step), surfaces
 
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
