@@ -37,7 +37,7 @@ def need_of(view: GraphView, dtype: str = "float32") -> MemoryNeed:
     """Return the memory need of a model in TensorFlow Lite Micro; a model that cannot be exported is counted."""
     try:
         with tempfile.TemporaryDirectory(prefix="onnxfold-need-") as folder:
-            fixed_view = open_model(to_model(view), view.input_shapes or None)
+            fixed_view = open_model(to_model(view), view.run_shapes or None)
             fix_to_one_sample(fixed_view)
             path = Path(folder) / "model.tflite"
             export_model(to_model(fixed_view), path, dtype=dtype, verify=False)

@@ -81,7 +81,7 @@ def fold_model(prepared: PreparedModel, request: WidthRequest, config: FoldConfi
         if graph.scope.body is not None:
             graph.scope.body.close()
     opened = prepared.opened
-    view, size = opened.view, size_of(opened.view)
+    view, size = opened.view, replace(size_of(opened.view), macs_per=opened.size.macs_per)
     sparsity = opened.size.sparsity_of(size)
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(sparsity, 6)})
     size = replace(size, size_bytes=file_bytes(view))  # with the note of the run

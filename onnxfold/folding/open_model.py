@@ -25,9 +25,9 @@ from onnxfold.graph.finite import flaw, require_no_nan
 from onnxfold.graph.nodes import QDQ, is_quantized, node_key
 from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.tensors import LazyTensor, Scratch, is_float
+from onnxfold.graph.tensors import LazyTensor, Scratch, Shape, is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.input_plan import needed_batch, needed_sizes
+from onnxfold.inputs.input_plan import image_sizes, needed_batch, needed_sizes
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, Pipeline
@@ -307,9 +307,10 @@ def open_model(
         form = replace(form, queries=False)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.scratch = Scratch()
-    size = stored_size(view, size_bytes)
-    if opening.sizes:
+    images = image_sizes(view) if opening.sizes else {}
+    if opening.sizes and not images:
         _assume_sizes(view)
+    size = stored_size(view, size_bytes)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
@@ -319,6 +320,11 @@ def open_model(
     scopes = open_scopes(view, form)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
+    if images := {name: shape for name, shape in images.items() if name not in view.input_shapes}:
+        # What is analysed holds for any size.
+        for graph in {id(graph): graph for graph in (view, scopes[0].analysed)}.values():
+            graph.assume({**view.input_shapes, **images})
+        _note_sizes(view, images, "its height and width are free")
     if opening.needs_groups:
         try:
             require_groups(scopes)
@@ -340,5 +346,9 @@ def _assume_sizes(view: GraphView) -> None:
     if not needed:
         return
     view.assume({**view.input_shapes, **needed})
-    sizes = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in needed.items())
+    _note_sizes(view, needed, why)
+
+
+def _note_sizes(view: GraphView, shapes: Mapping[str, Shape], why: str) -> None:
+    sizes = " ".join(f"{name}:{','.join(str(d or 1) for d in shape)}" for name, shape in shapes.items())
     view.notes.append(f"the network is run at {sizes}, because {why}: --input-shapes sets others")

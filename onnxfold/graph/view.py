@@ -46,9 +46,9 @@ class GraphView:
         self.node_sessions: OrderedDict[object, InferenceSession] = OrderedDict()
         #: Dimensions that are assumed for graph inputs, and types that were found by other means than shape inference.
         #: They are not written into the model.
-        self.input_shapes: Mapping[str, tuple[int, ...]] = {}
+        self.input_shapes: Mapping[str, Shape] = {}
         self.learned_types: Mapping[str, TensorType] = {}
-        self._types: dict[frozenset[tuple[str, tuple[int, ...]]], dict[str, TensorType]] = {}
+        self._types: dict[frozenset[tuple[str, Shape]], dict[str, TensorType]] = {}
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
         self._names: set[str] | None = None
@@ -182,10 +182,15 @@ class GraphView:
             self._types = {}
         return new
 
-    def assume(self, input_shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Assume dimensions of graph inputs, in place of what was assumed before."""
+    def assume(self, input_shapes: Mapping[str, Shape]) -> None:
+        """Assume dimensions of graph inputs, in place of what was assumed before; None leaves one as it is."""
         self.input_shapes = dict(input_shapes)
         self._types = {}
+
+    @property
+    def run_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The assumed dimensions, and one where these leave one as it is."""
+        return {name: tuple(d or 1 for d in self.shape(name) or ()) for name in self.input_shapes}
 
     @contextmanager
     def without_assumptions(self) -> Iterator[None]:
@@ -335,7 +340,7 @@ class GraphView:
             return self.weight_type(tensor)
         return self.types_for({}).get(tensor, (0, (), ()))[0]
 
-    def types_for(self, input_shapes: Mapping[str, Sequence[int]]) -> Mapping[str, TensorType]:
+    def types_for(self, input_shapes: Mapping[str, Sequence[int | None]]) -> Mapping[str, TensorType]:
         """Return the types of all tensors but weights, where inputs have these dimensions in place of assumed ones."""
         key = frozenset((name, tuple(shape)) for name, shape in input_shapes.items())
         if key not in self._types:

@@ -262,6 +262,18 @@ def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, 
     return list(dict.fromkeys(sizes))
 
 
+def usual_sizes(view: GraphView) -> dict[str, Shape]:
+    """Return the shapes of all inputs, with usual sizes in place of free ones other than the batch."""
+    return _with_sizes(view, *_SIZES[0])
+
+
+def image_sizes(view: GraphView) -> dict[str, Shape]:
+    """Return the usual shapes of images whose height and width are free, if the network runs with them."""
+    usual, plain = usual_sizes(view), _with_sizes(view, _SQUARE, FREE_DIMENSION)
+    images = {name: size for name, size in usual.items() if size != plain[name]}
+    return images if images and token_interface(view) is None and _runs(view, usual) else {}
+
+
 def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
     """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
     shapes = _with_sizes(view, _SQUARE, FREE_DIMENSION)

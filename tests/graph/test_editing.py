@@ -94,7 +94,7 @@ def test_every_way_to_edit_is_tried() -> None:
     reads = {"opset", "producer", "consumers", "is_weight", "holder", "weight", "weight_size", "float_weight_names",
              "weight_type", "held", "fresh_name", "fresh_names", "shape", "symbols", "elem_type", "types_for",
              "copy", "without_assumptions"}  # fmt: skip
-    elsewhere = {"put_body", "lend_weights"}  # see below
+    elsewhere = {"put_body", "lend_weights", "take_back"}  # see below
     elsewhere.add("learn")  # tells what shape inference does not find: tests/graph/test_learned_shapes.py
     methods = {name for name, value in vars(GraphView).items() if callable(value) and not name.startswith("_")}
     assert methods - reads - elsewhere == {edit.split("-")[0] for edit in EDITS}
@@ -124,6 +124,14 @@ def test_a_body_that_is_written_back_is_seen() -> None:
     assert body.view.namespace == "branch/else_branch/"
     assert (body.view.is_weight("factor"), view.is_weight("factor")) == (True, False)
     assert view.holder("factor") is body.view
+    kept = dict(body.view.weights)
+    body.view.remove_weights(["factor"])  # as where it computes with it once and for all
+    body.return_weights(kept)
+    assert view.holder("factor") is view
+    body.close()
+    assert not view.is_weight("factor")
+    view.put_weights(kept)
+    body = next(iter(open_bodies(view)))
     assert view.copy().weight("factor").tolist() == [1.0]
     body.view.set_weight("factor", np.full(1, 2.0))
     assert view.weight("factor").tolist() == [2.0]

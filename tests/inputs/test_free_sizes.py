@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from onnxfold import fold
 from onnxfold.errors import VerificationError
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.input_plan import free_sizes
+from onnxfold.inputs.input_plan import free_sizes, image_sizes
 from onnxfold.machine.memory import memory_limit
 
 RNG = np.random.default_rng(0)
@@ -102,6 +102,16 @@ def test_sizes_for_which_there_is_no_memory_are_passed_over() -> None:
     with memory_limit(600 << 10):
         assert free_sizes(view) == {"x": (None, 3, 64, 64)}
     assert free_sizes(view) == {"x": (None, 3, 224, 224)}
+
+
+def test_images_of_free_sides_are_run_at_a_usual_size_where_that_runs() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    assert image_sizes(load(_network(nodes, ["n", 3, "height", "width"]))) == {"x": (None, 3, 224, 224)}
+    assert image_sizes(load(_network(nodes, [2, "height", "width", 1]))) == {"x": (2, 224, 224, 1)}
+    assert image_sizes(load(_network(nodes, ["n", 3, 32, "width"]))) == {}
+    pool = [helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[48, 4], strides=[48, 4])]
+    lines = [*pool, helper.make_node("Squeeze", ["p", "axes"], ["y"])]
+    assert image_sizes(load(_network(lines, ["n", 3, "height", "width"], axes=np.array([2])))) == {}
 
 
 def test_lengths_without_a_name_are_not_one_length() -> None:

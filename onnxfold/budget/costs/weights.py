@@ -30,7 +30,7 @@ class BatchOfOne:
         known = {name: (shape[0] or 1, *(d or free for d in shape[1:])) for name, shape in shapes.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
         differs = any(shapes[name] != shape for name, shape in closed.items())
-        self._types = view.types_for(closed if differs else {})  # type: ignore[arg-type]
+        self._types = view.types_for(closed if differs else {})
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor."""

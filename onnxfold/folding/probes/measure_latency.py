@@ -74,7 +74,7 @@ def measure_table(opened: OpenedModel, config: FoldConfig, progress: Progress) -
     """Return the times of a model and its layers on this machine, layers at up to 3 x 3 widths."""
     threads, cache = config.threads, Cache(config.cache)
     progress("measure latency", 0, 0)
-    view = opened.scopes[0].analysed if len(opened.scopes) == 1 else load(opened.source, opened.view.input_shapes)
+    view = opened.scopes[0].analysed if len(opened.scopes) == 1 else load(opened.source, opened.view.run_shapes)
     try:
         profile = _steady(lambda: profile_network(view, threads), corrected=config.max_latency is not None)
     except VerificationError as error:

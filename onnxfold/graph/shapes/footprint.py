@@ -40,7 +40,7 @@ class Footprint:
         """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
-        types = view.types_for({**closed, **view.input_shapes, **shapes})
+        types = view.types_for({**closed, **shapes})
         sizes = {name: tensor_bytes(types.get(name), open_dimension=1) or 0 for name in view.input_names}
         sampled, unknown = _sampled_tensors(view), ""
         # The numbers of the nodes that write tensors, and of those that read them last.

@@ -62,7 +62,7 @@ _LONG = 1 << 20
 def infer_types(
     model: ModelProto,
     weights: Mapping[str, Weight],
-    input_shapes: Mapping[str, Sequence[int]],
+    input_shapes: Mapping[str, Sequence[int | None]],
     learned: Mapping[str, TensorType],
 ) -> dict[str, TensorType]:
     """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
@@ -71,7 +71,7 @@ def infer_types(
     sizes: dict[str, int] = {}  # of the symbols of inputs that have a shape
     for info in model.graph.input:
         pairs = zip(info.type.tensor_type.shape.dim, input_shapes.get(info.name, ()), strict=False)
-        sizes |= {dim.dim_param: int(size) for dim, size in pairs if dim.dim_param}
+        sizes |= {dim.dim_param: int(size) for dim, size in pairs if dim.dim_param and size is not None}
     refill(work.graph.node, (made for node in work.graph.node for made in _stand_ins(node)))
     work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in sources})
     functions = {(f.domain, f.name) for f in work.functions}
@@ -80,7 +80,9 @@ def infer_types(
 
 
 def light_model(
-    model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
+    model: ModelProto,
+    weights: Mapping[str, Weight],
+    input_shapes: Mapping[str, Sequence[int | None]] = MappingProxyType({}),
 ) -> ModelProto:
     """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input."""
     work = deepcopy(model)
@@ -96,7 +98,11 @@ def light_model(
     for number, info in enumerate(work.graph.input):
         dims = info.type.tensor_type.shape.dim
         if info.name in input_shapes:
-            refill(dims, (TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name]))
+            declared = [*dims, *(TensorShapeProto.Dimension() for _ in input_shapes[info.name][len(dims) :])]
+            assumed = [
+                None if d is None else TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name]
+            ]
+            refill(dims, [size or dim for size, dim in zip(assumed, declared, strict=False)])
         # onnx follows symbols further than dimensions without a name; PaddlePaddle writes -1 for those.
         for axis, dim in enumerate(dims):
             if dim.dim_value < 0 or dim.dim_param in _NO_SYMBOLS or not (dim.dim_param or dim.HasField("dim_value")):

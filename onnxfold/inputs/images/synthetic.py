@@ -264,7 +264,7 @@ def sample_cost(view: GraphView) -> float:
     shapes = {name: view.shape(name) for name in view.input_names}
     free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
     sized = view.copy()
-    sized.assume({**free, **view.input_shapes})
+    sized.assume(free)
     return forward_cost(sized)
 
 

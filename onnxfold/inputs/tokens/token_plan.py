@@ -8,7 +8,7 @@ from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.config.quantities import show_bytes
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.input_plan import InputRequest, over_time
+from onnxfold.inputs.input_plan import InputRequest, over_time, usual_sizes
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, cache_of, fixed_past, token_interface
 from onnxfold.machine import memory
 from onnxfold.report import ModelSize
@@ -62,8 +62,13 @@ def size_of(view: GraphView) -> ModelSize:
     interface = token_interface(view)
     if interface is not None and not interface.inputs_for(Purpose.OTHER):
         return replace(size, macs=count_token_macs(view), macs_per="token")
-    macs = count_macs(view, FREE_DIMENSION)
-    return size if macs is None else replace(size, macs=macs, macs_per=f"sample of size {FREE_DIMENSION}")
+    sized, usual = view.copy(), usual_sizes(view)
+    sized.assume({**view.input_shapes, **usual})
+    macs = count_macs(sized, FREE_DIMENSION)
+    if macs is None:
+        return size
+    free = ([d for d, was in zip(usual[n], view.shape(n) or (), strict=True) if was is None and d] for n in usual)
+    return replace(size, macs=macs, macs_per=f"sample of size {' x '.join(map(str, max(free, default=[])))}")
 
 
 def planned_tokens(

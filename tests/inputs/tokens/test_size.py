@@ -14,7 +14,7 @@ from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planne
 from onnxfold.inspection import inspect_model, measure
 from testing.genai_models import LONGEST, genai_decoder
 from testing.language_models import WORDS, decoder
-from testing.models import chain_conv
+from testing.models import chain_conv, run
 from testing.quick import quick_fold
 from tests.folding.test_tables import sentences
 
@@ -41,24 +41,34 @@ def test_other_models_count_per_sample() -> None:
     assert inspect_model(chain_conv(0)).to_dict()["macs_per"] == "sample"
 
 
-def test_other_open_lengths_count_as_they_are_run() -> None:
-    """Detectors are exported with a free height and width; a fold trades their work, too."""
+def test_other_open_lengths_count_at_usual_sizes() -> None:
+    """Detectors are exported with a free height and width: a fold runs them at usual ones, and trades their work."""
     sized, model = chain_conv(0), chain_conv(0)
-    for info, size in ((i, size) for m, size in ((sized, 64), (model, None)) for i in m.graph.input):
-        for dim in info.type.tensor_type.shape.dim[2:]:
+    for changed, size in ((sized, 224), (model, None)):
+        del changed.graph.value_info[:]
+        for dim in changed.graph.input[0].type.tensor_type.shape.dim[2:]:
             dim.Clear()
             if size:
                 dim.dim_value = size
-    for changed in (sized, model):
-        del changed.graph.value_info[:]
         for dim in changed.graph.output[0].type.tensor_type.shape.dim:
             dim.Clear()
     measured = measure(model)
-    assert (measured.macs, measured.macs_title) == (measure(sized).macs, "MACs per sample of size 64")
-    report = quick_fold(model, 0.3).report
-    assert report.before.macs == measured.macs
-    assert report.after.macs == quick_fold(sized, 0.3).report.after.macs
-    assert not any("weights alone" in note for note in report.notes)
+    assert (measured.macs, measured.macs_title) == (measure(sized).macs, "MACs per sample of size 224 x 224")
+    result = quick_fold(model, 0.3)
+    assert result.report.before == inspect_model(model).size == measured
+    assert result.report.after.macs == quick_fold(sized, 0.3).report.after.macs
+    notes = " ".join(result.report.notes)
+    assert "run at x:1,3,224,224, because its height and width are free" in notes
+    assert "weights alone" not in notes
+    assert run(result.model, {"x": np.zeros((2, 3, 40, 72), np.float32)})[0].shape[0] == 2
+
+
+def test_other_lengths_count_as_they_are_run() -> None:
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, ["n", "frames", c]) for n, c in (("x", 8), ("y", 5)))
+    weight = onnx.numpy_helper.from_array(np.ones((8, 5), np.float32), "w")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "frames", [x], [y], [weight])
+    size = measure(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9))
+    assert (size.macs, size.macs_title) == (64 * 8 * 5, "MACs per sample of size 64")
 
 
 def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
