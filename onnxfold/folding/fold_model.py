@@ -7,6 +7,7 @@ from onnxfold._version import __version__
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.folding.one_graph import fold_graph
+from onnxfold.folding.open_model import stored_size
 from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.graph.files.provenance import add_run
 from onnxfold.graph.files.save import file_bytes
@@ -81,9 +82,11 @@ def fold_model(prepared: PreparedModel, request: WidthRequest, config: FoldConfi
         if graph.scope.body is not None:
             graph.scope.body.close()
     opened = prepared.opened
-    view, size = opened.view, replace(size_of(opened.view), macs_per=opened.size.macs_per)
+    view, size = opened.view, size_of(opened.view)
+    if size.macs is None and opened.size.macs is not None:
+        size = stored_size(view, 0)
     sparsity = opened.size.sparsity_of(size)
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(sparsity, 6)})
-    size = replace(size, size_bytes=file_bytes(view))  # with the note of the run
+    size = replace(size, size_bytes=file_bytes(view), macs_per=opened.size.macs_per)  # with the note of the run
     done = [*prepared.done, *graphs]
     return FoldedModel(view, request, widths, done, prepared.inputs, size, config, opened.stored)

@@ -280,6 +280,7 @@ def stored_size(view: GraphView, size_bytes: int) -> ModelSize:
     size = replace(model_size(view), size_bytes=size_bytes)
     if size.macs is None:
         normal = view.copy()
+        normal.learned_types = {}  # what was learned before a fold has fewer symbols behind it
         NORMALIZE(normal)
         counted = size_of(normal)
         size = replace(size, macs=counted.macs, macs_per=counted.macs_per)

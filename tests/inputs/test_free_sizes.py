@@ -10,6 +10,8 @@ from onnx import helper, numpy_helper
 from onnxfold import fold
 from onnxfold.errors import VerificationError
 from onnxfold.graph.files.load import load
+from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
 from onnxfold.inputs.input_plan import free_sizes, image_sizes
 from onnxfold.machine.memory import memory_limit
 
@@ -138,3 +140,20 @@ def test_scores_that_are_none_end_no_fold() -> None:
     ]  # fmt: skip
     weights = {"a": _normal(12, 32), "b": _normal(32, 5), "front": np.array([0])}
     assert fold(_network(nodes, ["n", 12], **weights), 0.3).report.inputs is not None
+
+
+def test_an_input_of_lengths_states_all_of_every_sample() -> None:
+    """Drawn lengths masked all of a text, whose scores were NaN, and the network was repaired from its weights."""
+    nodes = [helper.make_node("Cast", ["lengths"], ["t"], to=1), helper.make_node("ReduceSum", ["x", "axes"], ["s"])]
+    nodes += [helper.make_node("Add", ["s", "t"], ["y"])]
+    for frames, length in (("frames", 64), (20, 20)):
+        model = _network(nodes, ["n", 8, frames], axes=np.array([1, 2]))
+        model.graph.input.append(helper.make_tensor_value_info("lengths", 7, ["n"]))
+        view = load(model)
+        drawn = synthetic_inputs(view, samples=4)[0]["lengths"]
+        noise = noise_inputs(input_infos(view), samples=4, seed=0, view=view)["lengths"]
+        for lengths in (drawn, noise):
+            assert lengths.tolist() == [length] * 4
+    model.graph.input[1].name = "class"
+    model.graph.node[0].input[0] = "class"
+    assert synthetic_inputs(load(model), samples=4)[0]["class"].tolist() != [20] * 4

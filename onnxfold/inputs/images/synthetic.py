@@ -9,6 +9,7 @@ wide. Large images have a texture in place of the shapes that are too small to b
 grains, as surfaces do. What is common to all pixels of an image varies most in photographs: exposure, colour of light.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -35,6 +36,9 @@ Images = npt.NDArray[np.float32]
 #: Painting takes longer than running a small network: so many small batches, of so many numbers, are remembered for the
 #: folds of a search or a demo, and for comparisons, which look at the same images.
 _REMEMBERED, _SMALL = 16, 1 << 18
+
+#: Names of inputs that hold the length of every sample: noise would be a mask that leaves nothing.
+_LENGTHS = re.compile(r"len", re.IGNORECASE)
 
 _SHAPES = 20
 _EXPONENT = 3.0
@@ -208,7 +212,8 @@ def synthetic_inputs(
 
     The inputs of a language model are consistent, with any token ids. Of others, images (rank 4) are dead leaves,
     signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids below the length of the
-    table that they look up. Everything is standardised, images behind the normalisation that the graph begins with.
+    table that they look up, or the length of every sample. Everything is standardised, images behind the normalisation
+    that the graph begins with.
     """
     interface = token_interface(view)
     if interface is not None:
@@ -243,7 +248,9 @@ def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: Grap
         scale = input_scale(view, info.name)
         if scale is not None:
             return _scaled(random.standard_normal(shape), scale, info.dtype)
-        is_float = info.dtype.kind == "f"
+        is_float, length = info.dtype.kind == "f", _full_length(view, info.name, info.dtype)
+        if length is not None:
+            return np.full(shape, length, info.dtype)
         return (random.standard_normal(shape) if is_float else random.integers(0, 2, shape)).astype(info.dtype)
 
     interface = token_interface(view)
@@ -257,6 +264,18 @@ def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: Grap
         sizes = (d if d is not None else FREE_DIMENSION if axis else samples for axis, d in enumerate(shape))
         feeds[info.name] = values(info, tuple(sizes))
     return feeds
+
+
+def _full_length(view: GraphView, name: str, dtype: np.dtype[np.generic]) -> int | None:
+    """Return the length that an input states for every sample, all that there is; None of inputs that state none."""
+    if len(view.shape(name) or ()) != 1 or dtype.kind not in "iu" or not _LENGTHS.search(name):
+        return None
+    with view.without_assumptions():
+        declared = {n: view.shape(n) or () for n in view.input_names}
+    free = [(n, axis) for n, shape in declared.items() for axis, size in enumerate(shape) if axis and size is None]
+    along = free or [(n, len(shape) - 1) for n, shape in declared.items() if len(shape) > 1]
+    lengths = {(view.shape(n) or ())[axis] or FREE_DIMENSION for n, axis in along}
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def sample_cost(view: GraphView) -> float:
@@ -305,6 +324,9 @@ def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind:
     if scale is not None:
         return _scaled(_standard(shape, seed, kind), scale, dtype)
     random = np.random.default_rng(seed)
+    length = _full_length(view, name, dtype)
+    if length is not None:
+        return np.full(shape, length, dtype)
     if dtype.kind in "iu":
         return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
     if dtype.kind == "b":
