@@ -179,6 +179,8 @@ def over_time(work: str, seconds: float) -> str:
 
 
 _SQUARE = (FREE_DIMENSION, FREE_DIMENSION)
+#: Height and width of images whose size is free, the most usual ones first: readers of text take lines of one height.
+_IMAGE_SIZES = ((224, 224), (48, 320), (32, 320))
 #: Height and width of images, and lengths of anything else, the most usual ones first: networks that halve an image
 #: five times want multiples of 32, those that cut audio into windows want more samples than a window holds, and those
 #: that read text take lines of one height.
@@ -262,16 +264,18 @@ def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, 
     return list(dict.fromkeys(sizes))
 
 
-def usual_sizes(view: GraphView) -> dict[str, Shape]:
-    """Return the shapes of all inputs, with usual sizes in place of free ones other than the batch."""
-    return _with_sizes(view, *_SIZES[0])
+def usual_sizes(view: GraphView) -> list[dict[str, Shape]]:
+    """Return shapes of all inputs with sizes in place of free ones other than the batch, the most usual ones first."""
+    sizes = [_with_sizes(view, image, FREE_DIMENSION) for image in (*_IMAGE_SIZES, _SQUARE)]
+    return [shapes for i, shapes in enumerate(sizes) if shapes not in sizes[:i]]
 
 
 def image_sizes(view: GraphView) -> dict[str, Shape]:
-    """Return the usual shapes of images whose height and width are free, if the network runs with them."""
-    usual, plain = usual_sizes(view), _with_sizes(view, _SQUARE, FREE_DIMENSION)
-    images = {name: size for name, size in usual.items() if size != plain[name]}
-    return images if images and token_interface(view) is None and _runs(view, usual) else {}
+    """Return the usual shapes of images whose height and width are free with which the network runs."""
+    *usual, plain = usual_sizes(view)
+    of_tokens = token_interface(view) is not None
+    runs = (sizes for sizes in usual if not of_tokens and _runs(view, sizes))
+    return {name: size for name, size in next(runs, plain).items() if size != plain[name]}
 
 
 def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:

@@ -1,12 +1,14 @@
 """The number of tokens that a network is run on, and may write itself: by counted cost and by memory."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.costs.running import count_macs, count_token_macs, model_size
 from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.config.quantities import show_bytes
 from onnxfold.graph.shapes.footprint import Footprint
+from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest, over_time, usual_sizes
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, cache_of, fixed_past, token_interface
@@ -62,13 +64,16 @@ def size_of(view: GraphView) -> ModelSize:
     interface = token_interface(view)
     if interface is not None and not interface.inputs_for(Purpose.OTHER):
         return replace(size, macs=count_token_macs(view), macs_per="token")
-    sized, usual = view.copy(), usual_sizes(view)
-    sized.assume({**view.input_shapes, **usual})
-    macs = count_macs(sized, FREE_DIMENSION)
-    if macs is None:
-        return size
-    free = ([d for d, was in zip(usual[n], view.shape(n) or (), strict=True) if was is None and d] for n in usual)
-    return replace(size, macs=macs, macs_per=f"sample of size {' x '.join(map(str, max(free, default=[])))}")
+    for usual in usual_sizes(view):
+        sized = view.copy()
+        sized.assume({**view.input_shapes, **usual})
+        macs = count_macs(sized, FREE_DIMENSION)
+        if macs is not None:
+            free = (
+                [d for d, was in zip(usual[n], view.shape(n) or (), strict=True) if was is None and d] for n in usual
+            )
+            return replace(size, macs=macs, macs_per=f"sample of size {' x '.join(map(str, max(free, default=[])))}")
+    return size
 
 
 def planned_tokens(
