@@ -1,14 +1,12 @@
 """The number of tokens that a network is run on, and may write itself: by counted cost and by memory."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.costs.running import count_macs, count_token_macs, model_size
 from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.config.quantities import show_bytes
 from onnxfold.graph.shapes.footprint import Footprint
-from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest, over_time, usual_sizes
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, cache_of, fixed_past, token_interface
