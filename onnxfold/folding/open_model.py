@@ -321,10 +321,10 @@ def open_model(
     scopes = open_scopes(view, form)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
-    if images := {name: shape for name, shape in images.items() if name not in view.input_shapes}:
-        # What is analysed holds for any size.
-        for graph in {id(graph): graph for graph in (view, scopes[0].analysed)}.values():
-            graph.assume({**view.input_shapes, **images})
+    if images:  # what was analysed holds for any size
+        sizes = {**view.input_shapes, **images}
+        view.assume(sizes)
+        scopes[0].analysed.assume(sizes)
         _note_sizes(view, images, "its height and width are free")
     if opening.needs_groups:
         try:

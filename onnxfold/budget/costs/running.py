@@ -50,18 +50,18 @@ class MacsCost(SumCost):
 
     Counted are linear operators (Conv, ConvTranspose, Gemm, MatMul and their like) and recurrences, products of two
     activations included, padding as if it were computed. Open leading dimensions count as one; a batch that the model
-    fixes is divided out. Of control flow, every body counts once. Other open dimensions have the length `free`.
+    fixes is divided out. Of control flow, every body counts once.
     """
 
-    def __init__(self, graphs: Graphs, free: int | None = None) -> None:
-        products = _all_products(graphs, free, tiled=False)
+    def __init__(self, graphs: Graphs) -> None:
+        products = _all_products(graphs, None, tiled=False)
         super().__init__(products, group_count(graphs), divisor=common_batch(graphs[0][0]))
 
 
-def count_macs(view: GraphView, free: int | None = None) -> int | None:
+def count_macs(view: GraphView) -> int | None:
     """Return the multiply-accumulates per sample, see :class:`MacsCost`; None where a dimension is unknown."""
     try:
-        return MacsCost([(graph, []) for graph in graphs_of(view)], free)([])
+        return MacsCost([(graph, []) for graph in graphs_of(view)])([])
     except UnsupportedModelError:
         return None
 
@@ -82,13 +82,14 @@ def count_token_macs(view: GraphView) -> int:
 
 
 def _all_products(graphs: Graphs, free: int | None, *, tiled: bool) -> list[Product]:
-    """Return what the nodes of all graphs multiply; what crosses the border of a body has no length of its own."""
-    numbered = list(number_groups(graphs))
-    sizes = [BatchOfOne(view, None if i else free) for i, (view, _) in enumerate(numbered)]
-    return [p for (view, axes), known in zip(numbered, sizes, strict=True) for p in _products(view, axes, known, tiled)]
+    """Return what the nodes of all graphs multiply; only inputs of the first, not of a body, may have a free length."""
+    sized = [
+        (view, axes, BatchOfOne(view, None if i else free)) for i, (view, axes) in enumerate(number_groups(graphs))
+    ]
+    return [product for graph in sized for product in _products(*graph, tiled=tiled)]
 
 
-def _products(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, tiled: bool) -> Iterator[Product]:
+def _products(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, *, tiled: bool) -> Iterator[Product]:
     """Yield what the nodes of a graph multiply; `tiled` counts in fifths, channels of convolutions in tiles."""
     for node in used_nodes(view):
         operator = computation(view, node)
@@ -134,7 +135,7 @@ class TiledMacsCost(SumCost):
     As :class:`MacsCost`, but the channels of two-dimensional convolutions count in tiles.
     The numbers are those of onnxruntime on processors with AVX2, AVX-512 or NEON: measured ratios, rounded, and the
     smaller of the tiles in use, so that the cost is the same on every machine. Unlike other costs it may fall where a
-    group gets wider: 32 channels are computed faster than 31. Open dimensions have the length that networks are run at.
+    group gets wider: 32 channels are computed faster than 31. Open dimensions count as :data:`FREE_DIMENSION`.
     """
 
     def __init__(self, graphs: Graphs) -> None:

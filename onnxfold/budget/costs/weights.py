@@ -13,7 +13,7 @@ from onnxfold.graph.nodes import all_nodes, dequantized_tensors, node_key, read_
 from onnxfold.graph.tensors import Shape, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
 
-#: The length that a free dimension of an input has where none is given: networks are run at it.
+#: The length that a free dimension of an input has where none is given; networks are run at it, but for images.
 FREE_DIMENSION = 64
 
 

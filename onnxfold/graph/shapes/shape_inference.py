@@ -99,10 +99,8 @@ def light_model(
         dims = info.type.tensor_type.shape.dim
         if info.name in input_shapes:
             declared = [*dims, *(TensorShapeProto.Dimension() for _ in input_shapes[info.name][len(dims) :])]
-            assumed = [
-                None if d is None else TensorShapeProto.Dimension(dim_value=int(d)) for d in input_shapes[info.name]
-            ]
-            refill(dims, [size or dim for size, dim in zip(assumed, declared, strict=False)])
+            sizes = zip(input_shapes[info.name], declared, strict=False)
+            refill(dims, [dim if d is None else TensorShapeProto.Dimension(dim_value=int(d)) for d, dim in sizes])
         # onnx follows symbols further than dimensions without a name; PaddlePaddle writes -1 for those.
         for axis, dim in enumerate(dims):
             if dim.dim_value < 0 or dim.dim_param in _NO_SYMBOLS or not (dim.dim_param or dim.HasField("dim_value")):

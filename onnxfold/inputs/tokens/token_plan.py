@@ -1,12 +1,13 @@
 """The number of tokens that a network is run on, and may write itself: by counted cost and by memory."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.costs.running import count_macs, count_token_macs, model_size
-from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.config.quantities import show_bytes
 from onnxfold.graph.shapes.footprint import Footprint
+from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest, over_time, usual_sizes
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, cache_of, fixed_past, token_interface
@@ -53,8 +54,7 @@ class TokenPlan:
 def size_of(view: GraphView) -> ModelSize:
     """Return the size of a model.
 
-    Where lengths are open, its multiply-accumulates are per token if it takes tokens, and else at the length that it is
-    run at.
+    Where lengths are open, its multiply-accumulates are per token if it takes tokens, and else those of usual sizes.
     """
     size = model_size(view)
     if size.macs is not None:
@@ -65,13 +65,17 @@ def size_of(view: GraphView) -> ModelSize:
     for usual in usual_sizes(view):
         sized = view.copy()
         sized.assume({**view.input_shapes, **usual})
-        macs = count_macs(sized, FREE_DIMENSION)
+        macs = count_macs(sized)
         if macs is not None:
-            free = (
-                [d for d, was in zip(usual[n], view.shape(n) or (), strict=True) if was is None and d] for n in usual
-            )
-            return replace(size, macs=macs, macs_per=f"sample of size {' x '.join(map(str, max(free, default=[])))}")
+            return replace(size, macs=macs, macs_per=f"sample of size {_sizes_in_words(view, usual)}")
     return size
+
+
+def _sizes_in_words(view: GraphView, sizes: Mapping[str, Shape]) -> str:
+    """Return the sizes of the free dimensions other than the batch, of an input that has most of them."""
+    shapes = ((sizes[name], view.shape(name) or ()) for name in sizes)
+    free = [[d for d, declared in zip(*pair, strict=True) if declared is None and d] for pair in shapes]
+    return " x ".join(map(str, max(free, key=lambda of_input: (len(of_input), of_input))))
 
 
 def planned_tokens(
