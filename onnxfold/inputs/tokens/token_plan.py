@@ -74,10 +74,9 @@ def size_of(view: GraphView) -> ModelSize:
 def _sizes_in_words(view: GraphView, sizes: Mapping[str, Shape]) -> str:
     """Return the sizes of the free dimensions other than the batch, of an input that has most of them."""
     shapes = ((sizes[name], view.shape(name) or ()) for name in sizes)
-    free: list[list[int]] = [
-        [d for d, declared in zip(*pair, strict=True) if declared is None and d] for pair in shapes
-    ]
-    return " x ".join(map(str, max(free, key=lambda of_input: (len(of_input), of_input))))
+    free = [[d for d, declared in zip(*pair, strict=True) if declared is None and d] for pair in shapes]
+    most = max(free, key=len)
+    return " x ".join(map(str, most))
 
 
 def planned_tokens(
