@@ -24,6 +24,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import checked_labels, require_file, require_samples
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.images.synthetic import noise_inputs
+from onnxfold.inputs.input_plan import assumed_sizes
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
@@ -199,6 +200,9 @@ class _Pair:
         names = _compared_outputs(first, second)
         if not self.is_readable:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
+        sizes = assumed_sizes(self.views[0])
+        for view in self.views:
+            view.assume(sizes)
         inlined = self.inlined
         texts = Texts(first, self.a, tokenizer)
         generated = held_out_inputs(*inlined, seed=self.seed, infos=first.inputs, texts=texts, progress=self.progress)

@@ -278,6 +278,11 @@ def image_sizes(view: GraphView) -> dict[str, Shape]:
     return {name: size for name, size in next(runs, plain).items() if size != plain[name]}
 
 
+def assumed_sizes(view: GraphView) -> dict[str, Shape]:
+    """Return the shapes of inputs that a network is run with where free dimensions have not the usual length."""
+    return dict(image_sizes(view) or needed_sizes(view) or needed_batch(view))
+
+
 def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
     """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
     shapes = _with_sizes(view, _SQUARE, FREE_DIMENSION)

@@ -7,9 +7,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxfold import fold
+from onnxfold import compare, fold
 from onnxfold.errors import VerificationError
 from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
 from onnxfold.inputs.input_plan import free_sizes, image_sizes
@@ -143,6 +144,17 @@ def test_scores_that_are_none_end_no_fold() -> None:
     ]  # fmt: skip
     weights = {"a": _normal(12, 32), "b": _normal(32, 5), "front": np.array([0])}
     assert fold(_network(nodes, ["n", 12], **weights), 0.3).report.inputs is not None
+
+
+def test_networks_are_compared_at_the_sizes_that_they_are_folded_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = _network([linear], ["n", "features"], w=_normal(137, 5))
+    assert compare(model, model).outputs[0].relative_error == 0.0  # it does not run at the usual length
+    seen: list[tuple[int, ...]] = []
+    run = Session.run
+    monkeypatch.setattr(Session, "run", lambda self, feeds: (seen.append(feeds["x"].shape), run(self, feeds))[1])
+    compare(*[_network([helper.make_node("Relu", ["x"], ["y"])], ["n", 3, "height", "width"])] * 2)
+    assert seen[-1][1:] == (3, 224, 224)
 
 
 def test_an_input_of_lengths_states_all_of_every_sample() -> None:
