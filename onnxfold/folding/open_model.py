@@ -16,7 +16,7 @@ from onnxfold.channels.declarations import Tie
 from onnxfold.channels.group import lists_by_key, members_by_tensor
 from onnxfold.channels.walker import node_name
 from onnxfold.cluster.partition import Labels
-from onnxfold.errors import MemoryLimitError, NonFiniteError, NothingToFoldError
+from onnxfold.errors import EndlessRunError, MemoryLimitError, NonFiniteError, NothingToFoldError
 from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.files.model_files import lazy_files
@@ -308,9 +308,11 @@ def open_model(
         form = replace(form, queries=False)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.scratch = Scratch()
-    images = image_sizes(view) if opening.sizes else {}
-    if opening.sizes and not images:
-        _assume_sizes(view)
+    images: Mapping[str, Shape] = {}
+    with suppress(EndlessRunError):  # said where the network is run
+        images = image_sizes(view) if opening.sizes else {}
+        if opening.sizes and not images:
+            _assume_sizes(view)
     size = stored_size(view, size_bytes)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from onnxfold.budget.costs.weights import FREE_DIMENSION, common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
-from onnxfold.errors import OnnxFoldError
+from onnxfold.errors import EndlessRunError, OnnxFoldError
 from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
@@ -348,6 +348,8 @@ def _of_batch(shapes: dict[str, Shape], batch: int = 1) -> dict[str, tuple[int, 
 def _has_results(view: GraphView, session: Session, shapes: dict[str, tuple[int, ...]]) -> bool:
     try:
         results = session.run({info.name: np.zeros(shapes[info.name], info.dtype) for info in input_infos(view)})
+    except EndlessRunError:  # so it would be with other sizes, after a minute each
+        raise
     except OnnxFoldError:
         return False
     return all(np.size(result) for result in results)

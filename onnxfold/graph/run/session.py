@@ -115,7 +115,8 @@ class Session:
         options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
         self._counted = counted
         self._asked: list[dict[str, tuple[int, ...]]] = []  # shapes of inputs that memory was asked for
-        self._is_large = False  # whether what a run took goes back to the system
+        self._large: list[dict[str, tuple[int, ...]]] = []  # of them, those of runs that give back what they took
+        self._keeps_memory = as_users_do
         self._loop = None if counted is None else open_loop(counted)
         self.may_be_endless = self._loop is not None  # has a Loop that may never end, so that runs are watched
         self.require({})  # onnxruntime computes constants while it loads
@@ -149,7 +150,8 @@ class Session:
             return
         footprint = Footprint.of(self._counted, shapes)
         footprint.require("running the model" if feeds else "loading the model")
-        self._is_large = self._is_large or footprint.peak > _LARGE_BYTES
+        if footprint.peak > _LARGE_BYTES and not self._keeps_memory:
+            self._large.append(shapes)
         if feeds and footprint.unknown:
             require_trial_run(self._counted, [feeds], "running the model")
         self._asked.append(shapes)
@@ -160,7 +162,7 @@ class Session:
         self.require(feeds)
         try:
             with limit_run(self._loop) as options:
-                if self._is_large:
+                if self._large and feed_shapes(feeds) in self._large:  # steps of one token are not
                     options = options or ort.RunOptions()
                     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
                 return list(self._session.run(self.output_names, feeds, options))
