@@ -169,6 +169,6 @@ def test_an_input_of_lengths_states_all_of_every_sample() -> None:
         noise = noise_inputs(input_infos(view), samples=4, seed=0, view=view)["lengths"]
         for lengths in (drawn, noise):
             assert lengths.tolist() == [length] * 4
-    model.graph.input[1].name = "class"
-    model.graph.node[0].input[0] = "class"
-    assert synthetic_inputs(load(model), samples=4)[0]["class"].tolist() != [20] * 4
+    for name, states_it in (("x_lens", True), ("seq_len", True), ("valence", False)):
+        model.graph.input[1].name = model.graph.node[0].input[0] = name
+        assert (synthetic_inputs(load(model), samples=4)[0][name].tolist() == [20] * 4) == states_it
