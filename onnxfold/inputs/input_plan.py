@@ -179,15 +179,14 @@ def over_time(work: str, seconds: float) -> str:
 
 
 _SQUARE = (FREE_DIMENSION, FREE_DIMENSION)
-#: Height and width of images whose size is free, the most usual ones first: readers of text take lines of one height.
-_IMAGE_SIZES = ((224, 224), (48, 320), (32, 320))
+#: Height and width of an image, and of a line of text, whose readers take lines of one height.
+_USUAL, _LINES = (224, 224), ((48, 320), (32, 320))
 #: Height and width of images, and lengths of anything else, the most usual ones first: networks that halve an image
 #: five times want multiples of 32, those that cut audio into windows want more samples than a window holds, and those
 #: that read text take lines of one height.
 _SIZES = (
-    ((224, 224), FREE_DIMENSION), ((224, 224), 256), ((224, 224), 1024), ((224, 224), 16000),
-    ((640, 640), FREE_DIMENSION),
-    (_SQUARE, FREE_DIMENSION), ((48, 320), FREE_DIMENSION), ((32, 320), FREE_DIMENSION),
+    (_USUAL, FREE_DIMENSION), (_USUAL, 256), (_USUAL, 1024), (_USUAL, 16000),
+    ((640, 640), FREE_DIMENSION), (_SQUARE, FREE_DIMENSION), *((line, FREE_DIMENSION) for line in _LINES),
 )  # fmt: skip
 #: Lengths of axes of weights that are tried; the largest length of those that are tried one after the other, and how
 #: many weights may be multiplied by each of them.
@@ -266,16 +265,17 @@ def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, 
 
 def usual_sizes(view: GraphView) -> list[dict[str, Shape]]:
     """Return shapes of all inputs with sizes in place of free ones other than the batch, the most usual ones first."""
-    sizes = [_with_sizes(view, image, FREE_DIMENSION) for image in (*_IMAGE_SIZES, _SQUARE)]
+    sizes = [_with_sizes(view, image, FREE_DIMENSION) for image in (_USUAL, *_LINES, _SQUARE)]
     return [shapes for i, shapes in enumerate(sizes) if shapes not in sizes[:i]]
 
 
 def image_sizes(view: GraphView) -> dict[str, Shape]:
     """Return the usual shapes of images whose height and width are free with which the network runs."""
     *usual, plain = usual_sizes(view)
-    of_tokens = token_interface(view) is not None
-    runs = (sizes for sizes in usual if not of_tokens and _runs(view, sizes))
-    return {name: size for name, size in next(runs, plain).items() if size != plain[name]}
+    if not usual or token_interface(view) is not None:
+        return {}
+    sizes = next((sizes for sizes in usual if _runs(view, sizes)), plain)
+    return {name: size for name, size in sizes.items() if size != plain[name]}
 
 
 def assumed_sizes(view: GraphView) -> dict[str, Shape]:

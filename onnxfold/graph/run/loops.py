@@ -49,13 +49,21 @@ def too_long(loop: str) -> EndlessRunError:
 
 
 @contextmanager
-def limit_run(loop: str | None) -> Iterator[ort.RunOptions | None]:
-    """Give options for runs inside the block, which end when they take longer than :data:`MOST_SECONDS`."""
-    if loop is None:
+def limit_run(loop: str | None, *, gives_back: bool = False) -> Iterator[ort.RunOptions | None]:
+    """Give options for runs inside the block: those of a Loop end when they take longer than :data:`MOST_SECONDS`.
+
+    Those of large activations may give the memory of these back to the system.
+    """
+    if loop is None and not gives_back:
         yield None
         return
     options = ort.RunOptions()
     options.log_severity_level = 4
+    if gives_back:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    if loop is None:
+        yield options
+        return
     timer = threading.Timer(MOST_SECONDS, setattr, (options, "terminate", True))
     timer.daemon = True
     timer.start()

@@ -161,10 +161,8 @@ class Session:
         feeds = fit_feeds(feeds, self._shapes)
         self.require(feeds)
         try:
-            with limit_run(self._loop) as options:
-                if self._large and feed_shapes(feeds) in self._large:  # steps of one token are not
-                    options = options or ort.RunOptions()
-                    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+            is_large = bool(self._large) and feed_shapes(feeds) in self._large  # steps of one token are not
+            with limit_run(self._loop, gives_back=is_large) as options:
                 return list(self._session.run(self.output_names, feeds, options))
         except VerificationError:
             raise

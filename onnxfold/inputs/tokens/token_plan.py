@@ -64,7 +64,7 @@ def size_of(view: GraphView) -> ModelSize:
         return replace(size, macs=count_token_macs(view), macs_per="token")
     for usual in usual_sizes(view):
         sized = view.copy()
-        sized.assume({**view.input_shapes, **usual})
+        sized.assume(usual)
         macs = count_macs(sized)
         if macs is not None:
             return replace(size, macs=macs, macs_per=f"sample of size {_sizes_in_words(view, usual)}")
