@@ -208,10 +208,16 @@ def verdict_on(
     if measured is None:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
     samples = f"{measured.samples} samples of {measured.inputs}"
-    states = [v for output in measured.outputs if (v := _output_state(output, estimate)) is not None]
+    still = [output for output in measured.outputs if measured.is_generated and _hardly_varies(output)]
+    varied = [output for output in measured.outputs if output not in still]
+    states = [v for output in varied if (v := _output_state(output, estimate)) is not None]
     if not states:
-        same = any(output.is_constant for output in measured.outputs)
-        why = f"the original's values are the same on all {samples}" if same else "no output could be compared"
+        why = "no output could be compared"
+        if any(output.is_constant for output in measured.outputs):
+            why = f"the original's values are the same on all {samples}"
+        elif still:
+            error = max(output.relative_error for output in still)
+            why = f"the original's values hardly vary on {samples}: by less than the error, {error:.1%} of their size"
         return Verdict(NOT_KNOWN, kept=why, measured_on=samples, only_generated=measured.is_generated)
     state, speaks, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
@@ -225,6 +231,15 @@ def verdict_on(
         )
     is_estimated = estimate is not None and estimate.output == speaks.output
     return Verdict(state, speaks.output, kept, samples, measured.is_generated and not is_estimated)
+
+
+def _hardly_varies(measured: Fidelity) -> bool:
+    """Whether values lie close to the original's, and farther from them than these do from their means."""
+    limits = LIMITS[AnswerKind.REGRESSION][0]
+    if measured.kind not in ("", AnswerKind.REGRESSION) or measured.snr_db is None or not measured.relative_error:
+        return False
+    close = limits.state(-20 * math.log10(measured.relative_error)) == KEPT
+    return close and limits.state(measured.snr_db) == DESTROYED
 
 
 def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, Fidelity, str, float] | None:

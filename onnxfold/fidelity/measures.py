@@ -19,6 +19,8 @@ from onnxfold.statistics.samples import parts
 
 #: Numbers that are compared at a time.
 _NUMBERS = 1 << 20
+#: Values whose variance is a smaller part of their power are all the same but for rounding.
+_LEAST_VARIANCE = 1e-9
 #: Names of outputs that hold keys and values, with their rank.
 _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
 
@@ -37,6 +39,22 @@ class _Sums:
     rows: int = 0
     first: Array | None = None  # the original's values in the first of them
     differs: bool = False  # whether others have other ones
+    total: Array | None = None  # the sum of its values over all rows, where all have as many
+
+    @property
+    def relative(self) -> float:
+        """The norm of the error, relative to that of the original's values where these are not all 0."""
+        return math.sqrt(self.error / self.scale if self.scale else self.error)
+
+    @property
+    def snr_db(self) -> float:
+        """Signal-to-noise ratio of values about their means over the rows; about 0 where they hardly vary at all."""
+        scale = self.scale
+        if self.total is not None and self.rows > 1:
+            power = (scale - float(np.square(self.total).sum()) / self.rows) * self.rows / (self.rows - 1)
+            scale = power if power > _LEAST_VARIANCE * scale else scale
+        relative = self.error / scale if scale else self.error
+        return -10 * math.log10(relative) if relative else math.inf
 
 
 @dataclass
@@ -105,7 +123,8 @@ class FidelityMeter:
         rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
         x, y, known = x.reshape(rows), y.reshape(rows), known.reshape(rows)  # the vectors of samples
         if sums.first is None:
-            sums.first = x[0].copy()
+            sums.first, sums.total = x[0].copy(), np.zeros(x.shape[1])
+        sums.total = sums.total + x.sum(axis=0) if sums.total is not None and sums.total.size == x.shape[1] else None
         sums.differs = sums.differs or x.shape[1] != sums.first.size or bool((x != sums.first).any())
         sums.rows += len(x)
         lengths, off = _dots(x, x), y - x
@@ -122,16 +141,12 @@ class FidelityMeter:
         """Return the fidelity of every output; `inputs` names the inputs in words."""
         outputs = []
         for i, sums in sorted(self._sums.items()):
-            error, scale = math.sqrt(sums.error), math.sqrt(sums.scale)
-            relative = error / scale if scale else error
-            if sums.seen and sums.undefined == sums.seen:
-                relative = math.nan
-            snr = -20 * math.log10(relative) if relative else math.inf
+            relative = math.nan if sums.seen and sums.undefined == sums.seen else sums.relative
             values: dict[str, Any] = sums.measure.values()
             values["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
             values["is_constant"] = sums.rows > 1 and not (sums.differs or math.isnan(relative))
             outputs.append(
-                Fidelity(self.names[i], relative, kind=str(self._kinds[self.names[i]]), snr_db=snr, **values)
+                Fidelity(self.names[i], relative, kind=str(self._kinds[self.names[i]]), snr_db=sums.snr_db, **values)
             )
         return FidelityReport(outputs, self.samples, inputs, notes=self.notes)
 

@@ -306,7 +306,8 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
 
 def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str, Shape]:
     sized: dict[str, Shape] = {}
-    of_symbols = {view.symbols(name)[0]: 1 for name in view.input_names if (view.shape(name) or ())[:1] == (None,)}
+    batched = [name for name in view.input_names if (view.shape(name) or ())[:1] == (None,)]
+    of_symbols = {view.symbols(name)[0]: 1 for name in batched}
     for name in view.input_names:
         shape = view.shape(name) or ()
         symbols = view.symbols(name) or ("",) * len(shape)
@@ -316,7 +317,7 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
         lengths = [other] * len(shape)
         if set(sides) == {None}:  # height and width of an image are free
             lengths[1 + is_first : 3 + is_first] = image
-        if [d is None for d in shape] == [False, True, False]:  # a state of layers: between them stands the batch
+        if batched and [d is None for d in shape] == [False, True, False]:  # states of layers, each of a batch
             lengths[1] = 1
         free = [of_symbols.setdefault(s, size) if s else size for s, size in zip(symbols, lengths, strict=True)]
         sized[name] = tuple(d if d is not None or i == 0 else free[i] for i, d in enumerate(shape))

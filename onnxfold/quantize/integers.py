@@ -1,15 +1,17 @@
-"""Integers of a quantised model, folded as the numbers that they stand for and stored as integers again.
+"""Integers and half floats of a model, folded as the numbers that they stand for and stored as before.
 
-Constants that a DequantizeLinear reads become weights. An integer product with an activation that is quantised as it
-comes (DynamicQuantizeLinear) becomes a plain product, and an LSTM of such products a plain LSTM. So a fold sees
-weights; activations are quantised and dequantised as before, value by value. In the model that is written, a changed
-constant has new scales and integers in the range of those before, and a bias has the scale of the sums that it is added
-to. A constant that the fold did not touch keeps its bytes.
+Constants that a DequantizeLinear reads, or a Cast to wider floats, become weights. An integer product with an
+activation that is quantised as it comes (DynamicQuantizeLinear) becomes a plain product, and an LSTM of such products a
+plain LSTM. So a fold sees weights; activations are quantised and dequantised as before, value by value. In the model
+that is written, a changed constant has new scales and integers in the range of those before, and a bias has the scale
+of the sums that it is added to. A constant that the fold did not touch keeps its bytes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
@@ -78,9 +80,42 @@ class Integers:
         zero = None if self.zero is None else np.zeros(scale.shape, self.zero.dtype)
         return Integers(numbers.astype(self.numbers.dtype), scale, zero, None if scale.size == 1 else 0)
 
+    @property
+    def parts(self) -> tuple[Array | None, ...]:
+        """The tensors that a file holds: numbers, scale and zero point."""
+        return self.numbers, self.scale, self.zero
+
     def _spread(self, part: Array) -> Array:
         rank = self.numbers.ndim
         return part.reshape(() if self.axis is None else [-1 if i == self.axis else 1 for i in range(rank)])
+
+
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """Floats of fewer bits than those that a model computes with."""
+
+    numbers: Array
+    dtype: np.dtype[Any]  # that a model computes with
+
+    @property
+    def are_sound(self) -> bool:
+        """Whether these are floats of two bytes, and the model computes with float32."""
+        return self.dtype == np.float32 and self.numbers.dtype.name in ("float16", "bfloat16")
+
+    @property
+    def values(self) -> Array:
+        """The numbers as wider floats."""
+        return self.numbers.astype(self.dtype)
+
+    @property
+    def parts(self) -> tuple[Array]:
+        """The tensor that a file holds."""
+        return (self.numbers,)
+
+    def hold(self, values: Array) -> "Halves":
+        """Return other numbers in as few bits; the largest that these bits hold in place of larger ones."""
+        largest = float(ml_dtypes.finfo(self.numbers.dtype).max)  # type: ignore[no-untyped-call]
+        return Halves(values.clip(-largest, largest).astype(self.numbers.dtype), self.dtype)
 
 
 def _no_zeros(scale: Array) -> Array:
@@ -96,16 +131,15 @@ def read_integers(view: GraphView, names: Sequence[str], axis: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Integers, and the nodes that computed with them, as they are in the file."""
+    """Numbers of few bits, and the nodes that computed with them, as they are in the file."""
 
     nodes: tuple[NodeProto, ...]
-    names: tuple[str, ...]  # of the tensors that `integers` holds
-    integers: Integers
+    names: tuple[str, ...]  # of the tensors that `stored` holds
+    stored: Integers | Halves
 
-    def put(self, view: GraphView, integers: Integers) -> list[str]:
-        """Add integers to a graph, under the names that these had where they are free; return the names."""
-        parts = (integers.numbers, integers.scale, integers.zero)
-        pairs = zip(self.names, parts, strict=False)
+    def put(self, view: GraphView, stored: Integers | Halves) -> list[str]:
+        """Add numbers to a graph, under the names that these had where they are free; return the names."""
+        pairs = zip(self.names, stored.parts, strict=False)
         return [_put(view, name, part) for name, part in pairs if part is not None]
 
 
@@ -131,7 +165,7 @@ class StoredNumbers:
     def store_again(self, view: GraphView) -> str:
         """Store numbers as before, in place; return a note on it."""
         kinds = {f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in self.blocks.values()}
-        kinds |= {f"{8 * held.integers.numbers.itemsize} bits" for held in self.integers}
+        kinds |= {f"{8 * held.stored.numbers.itemsize} bits" for held in self.integers}
         done = requantize_blocks(view, self.blocks) + self._close_products(view) + self._close_recurrent(view)
         # A bias takes its scale from the weight beside it.
         done += sum(self._close_constants(view, biases) for biases in (False, True))
@@ -156,7 +190,7 @@ class StoredNumbers:
             if held and node.op_type == "LSTM" and all(view.is_weight(name) for name in node.input[1:3]):
                 values = (view.weight(name).transpose(0, 2, 1) for name in node.input[1:3])
                 pairs = zip(held, values, strict=True)
-                (w, *w_steps), (r, *r_steps) = (part.put(view, part.integers.hold(v)) for part, v in pairs)
+                (w, *w_steps), (r, *r_steps) = (part.put(view, part.stored.hold(v)) for part, v in pairs)
                 none = [""] * (8 - len(node.input))
                 inputs = [node.input[0], w, r, *node.input[3:], *none, *w_steps, *r_steps]
                 size = {"hidden_size": view.weight(node.input[2]).shape[2]}
@@ -167,13 +201,12 @@ class StoredNumbers:
     def _close_constants(self, view: GraphView, biases: bool) -> int:
         made = []
         for name, held in self.constants.items():
-            is_bias = held.integers.numbers.dtype == np.int32
-            if is_bias != biases or not view.is_weight(name) or not view.consumers(name):
+            if not view.is_weight(name) or not view.consumers(name):
                 continue
-            integers = _bias(view, name, held.integers) if is_bias else held.integers.hold(view.weight(name))
-            if integers is not None:
+            again = _stored_again(view, name, held.stored, biases)
+            if again is not None:
                 view.remove_weights([name])
-                made.append(rewritten(held.nodes[0], inputs=held.put(view, integers)))
+                made.append(rewritten(held.nodes[0], inputs=held.put(view, again)))
         if made:
             view.replace_nodes([*made, *view.nodes])
         return len(made)
@@ -186,30 +219,36 @@ def dequantize(view: GraphView) -> StoredNumbers | None:
     products = {node.output[0]: held for node in view.nodes if (held := _product(view, node)) is not None}
     recurrent = {node_key(node): both for node in view.nodes if (both := _recurrent(view, node))}
     stored = StoredNumbers(blocks, constants, products, recurrent)
-    memory.require(4 * sum(held.integers.numbers.size for held in stored.integers), "the integers, as numbers,")
+    memory.require(4 * sum(held.stored.numbers.size for held in stored.integers), "the numbers of few bits, as floats,")
     nodes: dict[str, list[NodeProto]] = {name: [] for name in constants}
     for key, parts in recurrent.items():
-        weights = [view.add_weight(f"{p.names[0]}_values", p.integers.values.transpose(0, 2, 1)) for p in parts]
+        weights = [view.add_weight(f"{p.names[0]}_values", p.stored.values.transpose(0, 2, 1)) for p in parts]
         node = parts[0].nodes[0]
         nodes[key] = [rewritten(node, inputs=[node.input[0], *weights, *node.input[3:8]], op_type="LSTM")]
     for name, held in products.items():
-        weight = view.add_weight(f"{held.names[0]}_values", held.integers.values)
+        weight = view.add_weight(f"{held.names[0]}_values", held.stored.values)
         dynamic, product = held.nodes
         inputs, plain = [dynamic.input[0], weight], _PLAIN[product.op_type]
         nodes[name] = [rewritten(product, inputs=inputs, outputs=[name], op_type=plain)]
     if view.expand(nodes):
-        view.put_weights({name: held.integers.values for name, held in constants.items()})
+        view.put_weights({name: held.stored.values for name, held in constants.items()})
         RemoveUnused()(view)
     return stored if blocks or stored.integers else None
 
 
 def _constant(view: GraphView, node: NodeProto) -> Opened | None:
-    if node.op_type != "DequantizeLinear" or node.domain not in DEFAULT_DOMAINS or attr_int(node, "block_size", 0):
+    if node.domain not in DEFAULT_DOMAINS or attr_int(node, "block_size", 0):
         return None
     if node.output[0] in view.output_names or not all(view.is_weight(name) for name in node.input):
         return None
-    integers = read_integers(view, node.input, attr_int(node, "axis", 1))
-    return Opened((node,), tuple(node.input), integers) if integers.are_sound else None
+    stored: Integers | Halves
+    if node.op_type == "Cast":
+        stored = Halves(view.weight(node.input[0]), helper.tensor_dtype_to_np_dtype(attr_int(node, "to", 0)))
+    elif node.op_type == "DequantizeLinear":
+        stored = read_integers(view, node.input, attr_int(node, "axis", 1))
+    else:
+        return None
+    return Opened((node,), tuple(node.input), stored) if stored.are_sound else None
 
 
 def _product(view: GraphView, node: NodeProto) -> Opened | None:
@@ -238,7 +277,7 @@ def _recurrent(view: GraphView, node: NodeProto) -> list[Opened]:
     if not all(len(part) == 3 and all(view.is_weight(name) for name in part) for part in names):
         return []
     opened = [Opened((node,), part, read_integers(view, part, 0)) for part in names]
-    return opened if all(part.integers.are_sound for part in opened) else []
+    return opened if all(part.stored.are_sound for part in opened) else []
 
 
 def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: dict[str, list[str]]) -> list[NodeProto]:
@@ -249,7 +288,7 @@ def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: di
         dynamic[x] = [view.fresh_name(f"{x}_{end}") for end in ("quantized", "scale", "zero_point")]
         nodes.append(helper.make_node("DynamicQuantizeLinear", [x], dynamic[x], f"{x}_QuantizeLinear"))
     numbers, scale, zero = dynamic[x]
-    stored, *rest = held.put(view, held.integers.hold(view.weight(weight)))
+    stored, *rest = held.put(view, held.stored.hold(view.weight(weight)))
     total, wide, both = (view.fresh_name(f"{result}_{end}") for end in ("integers", "sums", "scales"))
     inputs = [numbers, stored, zero, *rest[1:]]
     product = rewritten(node, inputs=inputs, outputs=[total], op_type=held.nodes[1].op_type)
@@ -265,6 +304,13 @@ def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: di
         added = view.add_weight(bias[0], view.weight(bias[0]).reshape(shape))
         nodes.append(helper.make_node("Add", [scaled, added], [result]))
     return nodes
+
+
+def _stored_again(view: GraphView, name: str, stored: Integers | Halves, biases: bool) -> Integers | Halves | None:
+    """Return a weight in the bits that it had; None where it is no such constant, or fits no bits."""
+    if isinstance(stored, Integers) and stored.numbers.dtype == np.int32:
+        return _bias(view, name, stored) if biases else None
+    return None if biases else stored.hold(view.weight(name))
 
 
 def _bias(view: GraphView, name: str, integers: Integers) -> Integers | None:

@@ -31,7 +31,8 @@ class AnswerFidelity:
     #: where it is not measured for this kind.
     kind: str = ""
     flips: int | None = None  # samples whose largest entry changed
-    snr_db: float | None = None  # signal-to-noise ratio of all elements, in dB
+    #: Signal-to-noise ratio of all elements about their means over the samples, in dB: 0 for a constant answer.
+    snr_db: float | None = None
     is_constant: bool = False  # whether the original gives every sample the same values
 
     @property

@@ -13,7 +13,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
-from onnxfold.inputs.input_plan import free_sizes, image_sizes
+from onnxfold.inputs.input_plan import free_sizes, image_sizes, usual_sizes
 from onnxfold.machine.memory import memory_limit
 
 RNG = np.random.default_rng(0)
@@ -96,6 +96,15 @@ def test_other_inputs_have_usual_sizes_where_weights_ask_for_one() -> None:
     model = _network(nodes, ["n", 3, "height", "width"], v=_normal(3, 5), w=_normal(137, 5))
     model.graph.input.append(helper.make_tensor_value_info("bits", 1, ["n", "bits"]))
     assert free_sizes(load(model)) == {"x": (None, 3, 64, 64), "bits": (None, 137)}
+
+
+def test_frames_of_one_recording_are_no_state_of_layers() -> None:
+    """A detector of speech was run on a single frame: its only free axis stands where states have their batch."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    assert usual_sizes(load(_network(nodes, [1, "frames", 400]))) == [{"x": (1, 64, 400)}]
+    model = _network(nodes, [2, "sequences", 400])
+    model.graph.input.append(helper.make_tensor_value_info("frames", 1, ["batch", 16]))
+    assert usual_sizes(load(model)) == [{"x": (2, 1, 400), "frames": (None, 16)}]
 
 
 def test_sizes_for_which_there_is_no_memory_are_passed_over() -> None:

@@ -1,9 +1,11 @@
-"""Quantised models: the numbers that integers stand for, folds of them, and integers again."""
+"""Models of few bits: the numbers that integers and half floats stand for, folds of them, and as few bits again."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,21 @@ def dynamic(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     return onnx.load(folder / "int8.onnx")
 
 
-FORMS = [qdq, dynamic]
+def halves(model: onnx.ModelProto, _: Path) -> onnx.ModelProto:
+    """Return a model whose weights are stored in two bytes, and cast to float32 before they are read."""
+    made = copy.deepcopy(model)
+    nodes = []
+    for kind, tensor in zip(cycle(("float16", "bfloat16")), made.graph.initializer, strict=False):
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            name = tensor.name
+            values = numpy_helper.to_array(tensor).astype(kind)
+            tensor.CopyFrom(numpy_helper.from_array(values, f"{name}_{kind}"))
+            nodes.append(onnx.helper.make_node("Cast", [tensor.name], [name], to=onnx.TensorProto.FLOAT))
+    made.graph.node.extend([*nodes, *(made.graph.node.pop(0) for _ in range(len(made.graph.node)))])
+    return made
+
+
+FORMS = [qdq, dynamic, halves]
 FEEDS = {"x": np.random.default_rng(3).standard_normal((4, 3, 8, 8)).astype(np.float32)}
 Form = Callable[[onnx.ModelProto, Path], onnx.ModelProto]
 
@@ -148,7 +164,9 @@ def test_a_fold_of_integers_is_nearly_the_fold_of_floats_quantised(form: Form, t
     result = quick_fold(model, 0.3)
     assert result.report.sparsity == pytest.approx(0.3, abs=0.05)
     assert result.report.after.size_bytes < result.report.before.size_bytes
-    assert any("8 bits" in note and "are stored as before" in note for note in result.report.notes)
+    assert any(
+        f"{16 if form is halves else 8} bits" in note and "are stored as before" in note for note in result.report.notes
+    )
     assert _kinds(result.model)["ConvInteger"] == _kinds(model)["ConvInteger"]
     floats = [t.name for t in result.model.graph.initializer if t.data_type == 1 and np.prod(t.dims) > 64]
     assert floats == [t.name for t in model.graph.initializer if t.data_type == 1 and np.prod(t.dims) > 64]
