@@ -26,6 +26,8 @@ _MOST_VECTORS, _LEAST_VECTORS = 512, 16
 _WORST = 5
 #: Samples that the agreement on a class needs; quantiles of a divergence.
 _ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
+#: Rank of what stands along a line: a map has more.
+_LINE = 2
 #: A class that stands first at so many positions is the background.
 _BACKGROUND = 0.9
 
@@ -79,6 +81,7 @@ class Agreement(Measure):
         self.agree = self.rows = self._classes = 0
         self._named: Counter[int] = Counter()
         self._kept: Counter[int] = Counter()
+        self._named_after: Counter[int] = Counter()
         self._divergences: list[Array] = []
         self.surprise = Surprise()
 
@@ -89,11 +92,7 @@ class Agreement(Measure):
         if not answers.all():  # scores of words take much memory
             x, y = x[answers], y[answers]
             following = None if following is None else following[answers]
-        before, after = x.argmax(axis=1), y.argmax(axis=1)
-        self.rows += len(x)
-        self.agree += int((before == after).sum())
-        self._named.update(before.tolist())
-        self._kept.update(before[before == after].tolist())
+        self._count(x.argmax(axis=1), y.argmax(axis=1))
         self._classes = x.shape[1]
         for start in range(0, len(x), _ROWS):
             p, q = _log_shares(x[start : start + _ROWS]), _log_shares(y[start : start + _ROWS])
@@ -102,6 +101,13 @@ class Agreement(Measure):
             self._divergences.append(np.maximum(divergences, 0.0).astype(np.float32))  # rounding
             if following is not None:
                 self.surprise.add(p, q, following[start : start + _ROWS])
+
+    def _count(self, before: Array, after: Array) -> None:
+        self.rows += len(before)
+        self.agree += int((before == after).sum())
+        self._named.update(before.tolist())
+        self._kept.update(before[before == after].tolist())
+        self._named_after.update(after.tolist())
 
     def values(self) -> dict[str, Any]:
         """Return the agreement with its interval; nothing without answers."""
@@ -114,10 +120,11 @@ class Agreement(Measure):
             "top1_interval": wilson_interval(self.agree, self.rows),
             "top1_samples": self.rows,
             "top1_variety": variety(self._named, self._classes),
+            "chance_agreement": sum(n * self._named_after[c] for c, n in self._named.items()) / self.rows**2,
             "most_frequent": most / self.rows,
             "rare_agreement": (self.agree - self._kept[frequent]) / rare if _ENOUGH <= rare < most else None,
             "flips": self.rows - self.agree,
-            "kl_divergence": float(np.concatenate(self._divergences).mean(dtype=np.float64)),
+            "kl_divergence": _mean(self._divergences),
             "class_agreement": tuple((c, self._kept[c], n) for c, n in sorted(self._named.items()) if n >= _ENOUGH),
         }
 
@@ -137,6 +144,26 @@ class Tokens(Agreement):
             return {}
         quantiles = np.quantile(np.concatenate(self._divergences), _QUANTILES)
         return values | {"class_agreement": (), "kl_quantiles": tuple(quantiles.tolist())}
+
+
+class Numbered(Agreement):
+    """How often the number of the same class is given, by a network that gives no scores; of maps, the mean IoU."""
+
+    _are_maps = False
+
+    def add(self, x: Array, y: Array, following: Array | None = None) -> None:
+        """Take numbers of classes, of any shape."""
+        self._are_maps = min(x.shape[-2:], default=0) > 1 and x.ndim > _LINE
+        self._count(x.ravel(), y.ravel())
+        self._classes = len(self._named)
+
+    def values(self) -> dict[str, Any]:
+        """Return the agreement, and of maps the mean over all classes of intersection over union."""
+        values = super().values() | {"class_agreement": ()}
+        if not self.rows or not self._are_maps:
+            return values
+        either = {c: self._named[c] + self._named_after[c] - self._kept[c] for c in self._named | self._named_after}
+        return values | {"mean_iou": math.fsum(self._kept[c] / count for c, count in either.items()) / len(either)}
 
 
 class Dense(Measure):
@@ -237,8 +264,12 @@ class Detections(Measure):
 #: By the kind of answer.
 MEASURES: Mapping[AnswerKind, type[Measure]] = {
     AnswerKind.CLASSES: Agreement, AnswerKind.TOKENS: Tokens, AnswerKind.DENSE: Dense, AnswerKind.EMBEDDING: Embedding,
-    AnswerKind.DETECTIONS: Detections, AnswerKind.REGRESSION: Measure,
+    AnswerKind.DETECTIONS: Detections, AnswerKind.NUMBERED: Numbered, AnswerKind.REGRESSION: Measure,
 }  # fmt: skip
+
+
+def _mean(pieces: Sequence[Array]) -> float | None:
+    return float(np.concatenate(pieces).mean(dtype=np.float64)) if pieces else None
 
 
 def variety(named: Counter[int], classes: int) -> float:

@@ -1,4 +1,4 @@
-"""The kind of answer that an output gives, from the graph: class scores, boxes, an embedding, or something else.
+"""The kind of answer that an output gives, from the graph: class scores or numbers, boxes, an embedding, and so on.
 
 Layers say most: scores end in a softmax or in one linear layer on pooled features, embeddings in a normalisation or in
 a bottleneck, images in as many channels as the input has. Names decide only where layers leave it open.
@@ -26,6 +26,7 @@ class AnswerKind(StrEnum):
     DETECTIONS = "detections"
     EMBEDDING = "embedding"
     TOKENS = "tokens"
+    NUMBERED = "numbered"
     REGRESSION = "regression"
 
 
@@ -34,6 +35,7 @@ _MOVES = frozenset({
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast", "Dropout", "QuantizeLinear",
     "DequantizeLinear", "Slice", "Split", "Resize", "Upsample",
 })  # fmt: skip
+_NUMBERED = frozenset({"ArgMax", "ArgMin"})
 _SOFTMAX = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 _LINEAR = frozenset({"Gemm", "MatMul", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger", "QLinearMatMul"})
 _POOL = frozenset({"GlobalAveragePool", "GlobalMaxPool", "AveragePool", "MaxPool", "ReduceMean", "ReduceMax"})
@@ -79,7 +81,9 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     for end in ends:
         rank = len(end.shape)
         is_vector = rank <= 2 or sum(d != 1 for d in end.shape[1:]) <= 1  # or one number, per sample
-        if rank == 3 and end.op in _SOFTMAX and len(ends) == 1 and not tokens:  # a reader's characters, along a line
+        if end.op in _NUMBERED:
+            kinds[end.name] = AnswerKind.NUMBERED
+        elif rank == 3 and end.op in _SOFTMAX and len(ends) == 1 and not tokens:  # a reader's characters, along a line
             kinds[end.name] = AnswerKind.TOKENS
         elif detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
             kinds[end.name] = AnswerKind.DETECTIONS

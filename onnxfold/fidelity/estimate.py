@@ -181,6 +181,11 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
         Limits("rare_agreement", 0.9, 0.05, "{:.0%} of the original's tokens other than its most frequent one"),
         Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),
     ),
+    AnswerKind.NUMBERED: (
+        Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),
+        Limits("rare_agreement", 0.9, 0.05, "{:.0%} of the original's answers other than its most frequent one"),
+        Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (numbers of classes)"),
+    ),
     AnswerKind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
     AnswerKind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
         Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
@@ -233,6 +238,14 @@ def verdict_on(
     return Verdict(state, speaks.output, kept, samples, measured.is_generated and not is_estimated)
 
 
+def _is_chance(measured: Fidelity) -> bool:
+    """Whether two networks that know nothing of each other agree as often, within a standard error."""
+    agreement, chance, samples = measured.top1_agreement, measured.chance_agreement, measured.top1_samples
+    if agreement is None or chance is None or not samples:
+        return False
+    return agreement <= chance + math.sqrt(chance * (1.0 - chance) / samples)
+
+
 def _hardly_varies(measured: Fidelity) -> bool:
     """Whether values lie close to the original's, and farther from them than these do from their means."""
     limits = LIMITS[AnswerKind.REGRESSION][0]
@@ -259,5 +272,7 @@ def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tup
         if estimate is not None and measured.kind == AnswerKind.CLASSES and estimate.output == measured.output:
             state = limits.state(estimate.agreement)
             what += f", on data about {estimate.agreement:.0%}"
+        if state == DAMAGED and limits.measure == "top1_agreement" and _is_chance(measured):
+            state, what = DESTROYED, f"{what}, as many as by chance"
         return state, measured, what, (value - limits.kept) / (limits.kept - limits.destroyed)
     return None

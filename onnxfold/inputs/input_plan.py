@@ -199,9 +199,10 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     """Return the shapes of the inputs that have other free dimensions than the batch, with sizes in their place.
 
     Height and width of an image are 224, other dimensions 64; other usual sizes where onnxruntime does not run the
-    network at these, or a result is empty, and then those of the weights that read an input first, with a batch that is
-    a length, too. Where a single length is free, as of frames of a spectrogram, whose bands are counted only where
-    windows have passed them, it is the smallest that runs. Dimensions with one symbol get one size.
+    network at these, or a result is empty, or one frame long, as of a single window of audio, and then those of the
+    weights that read an input first, with a batch that is a length, too. Where a single length is free, as of frames of
+    a spectrogram, whose bands are counted only where windows have passed them, it is the smallest that runs. Dimensions
+    with one symbol get one size.
     """
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()):
@@ -210,25 +211,30 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     def changed(sizes: dict[str, Shape]) -> dict[str, Shape]:
         return {name: size for name, size in sizes.items() if size != (shapes[name] or ())}
 
+    short = None
     for image, other in _SIZES:
         sizes = _with_sizes(view, image, other)
-        if _runs(view, sizes):
+        length = _shortest_result(view, sizes)
+        if length > 1:
             return changed(sizes)
+        short = sizes if length and short is None else short
+    if short is not None:
+        return changed(short)
     usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
     for name, shape in shapes.items():
         free = sum(d is None for d in (shape or ())[1:])
-        if shape is None or free != len(shape) - 1:
+        if shape is None or not 0 < free == len(shape) - 1:
             continue
         lengths = [(FREE_DIMENSION,) * free, *_sizes_of_weights(view, name, free)]
         for first, inner in product((shape[0], FREE_DIMENSION), lengths):
             if _runs(view, usual | {name: (first, *inner)}):
                 return changed(usual | {name: (first, *inner)})
-        if free == 1 and _takes_arrays(view) and (shortest := _shortest(view, usual, name)):
+        if free == 1 and _takes_arrays(view) and (shortest := _shortest_input(view, usual, name)):
             return changed(usual | {name: shortest})
     return {}
 
 
-def _shortest(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | None:
+def _shortest_input(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | None:
     """Return the smallest length of the last axis of an input with which a network runs, behind a usual batch.
 
     Where the batch is a length, it also runs with one frame less: 62 rows of 52 numbers are 31 of 104, and 61 are no
@@ -243,7 +249,7 @@ def _shortest(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | No
         session.require({name: np.empty(shape) for name, shape in largest.items()})
         for firsts, length in product(batches, range(2, longest + 1)):
             shapes = [_of_batch(sizes | {name: (first, length)}) for first in firsts]
-            if all(_has_results(view, session, shape) for shape in shapes):
+            if all(_shortest_length(view, session, shape) for shape in shapes):
                 return firsts[0], length
     except OnnxFoldError:
         pass
@@ -326,16 +332,21 @@ def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str
 
 def _runs(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> bool:
     """Whether onnxruntime runs the network on zeros of these shapes, for which there is memory, with results."""
+    return _shortest_result(view, shapes, batch) > 0
+
+
+def _shortest_result(view: GraphView, shapes: dict[str, Shape], batch: int = 1) -> int:
+    """Return the smallest length of the results on zeros along a free axis, 0 where the network does not run."""
     if not _takes_arrays(view):
-        return False
+        return 0
     trial = view.copy()
     fixed = _of_batch(shapes, batch)
     trial.fix_input_shapes(fixed)
     try:
         session = Session(trial)
     except OnnxFoldError:
-        return False
-    return _has_results(view, session, fixed)
+        return 0
+    return _shortest_length(view, session, fixed)
 
 
 def _takes_arrays(view: GraphView) -> bool:
@@ -346,11 +357,17 @@ def _of_batch(shapes: dict[str, Shape], batch: int = 1) -> dict[str, tuple[int, 
     return {name: tuple(batch if d is None else d for d in shape) for name, shape in shapes.items()}
 
 
-def _has_results(view: GraphView, session: Session, shapes: dict[str, tuple[int, ...]]) -> bool:
+def _shortest_length(view: GraphView, session: Session, shapes: dict[str, tuple[int, ...]]) -> int:
     try:
         results = session.run({info.name: np.zeros(shapes[info.name], info.dtype) for info in input_infos(view)})
     except EndlessRunError:  # so it would be with other sizes, after a minute each
         raise
     except OnnxFoldError:
-        return False
-    return all(np.size(result) for result in results)
+        return 0
+    if not all(np.size(result) for result in results):
+        return 0
+    pairs = zip((view.shape(name) or () for name in view.output_names), results, strict=False)
+    free = (
+        size for shape, result in pairs for d, size in zip(shape[1:], np.shape(result)[1:], strict=False) if d is None
+    )
+    return min(free, default=sys.maxsize)

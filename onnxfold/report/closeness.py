@@ -27,8 +27,8 @@ class AnswerFidelity:
     #: Share of the original's answers that name its most frequent class, of maps that of their positions.
     most_frequent: float | None = None
     rare_agreement: float | None = None  # agreement on all other classes, where most answers name this one
-    #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows is None
-    #: where it is not measured for this kind.
+    #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'numbered' (classes without scores), 'tokens' or
+    #: 'regression'. All that follows is None where it is not measured for this kind.
     kind: str = ""
     flips: int | None = None  # samples whose largest entry changed
     #: Signal-to-noise ratio of all elements about their means over the samples, in dB: 0 for a constant answer.
@@ -45,6 +45,8 @@ class AnswerFidelity:
 class ScoreFidelity(AnswerFidelity):
     """Closeness of the probabilities of one output, and of the answers that the original gives class by class."""
 
+    #: Agreement of two networks that name their classes as often as these two, and regardless of the sample.
+    chance_agreement: float | None = None
     #: Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
     #: of scores, or of stated probabilities.
     kl_divergence: float | None = None

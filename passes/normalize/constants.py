@@ -111,7 +111,14 @@ class FoldConstants(Pass):
     share: float | None = None
 
     def run(self, view: GraphView) -> PassResult:
-        """Sweep until nothing changes: values can make further shapes known."""
+        """Sweep until nothing changes: values can make further shapes known.
+
+        Dimensions that are assumed for the analysis must not be written into the model.
+        """
+        with view.without_assumptions():
+            return PassResult(self._sweep(view))
+
+    def _sweep(self, view: GraphView) -> bool:
         modified = False
         sizes = {name: view.weight_size(name) for name in view.weights}
         sources = {name: frozenset([name]) for name in view.weights}
@@ -144,7 +151,7 @@ class FoldConstants(Pass):
                 break
             view.put_weights({o: np.asarray(values[o]) for n in done for o in n.output if o})
             modified = view.substitute({}, removed={node_key(n) for n in done})
-        return PassResult(modified=modified)
+        return modified
 
 
 def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[NodeProto]:
@@ -201,16 +208,13 @@ def _known_value(view: GraphView, node: NodeProto) -> Array | None:
     source = view.producer(node.input[0]) if node.op_type in ("Gather", "Slice") else node
     if source is None or source.op_type != "Shape":
         return None
-    tensor, shape = source.input[0], view.shape(source.input[0])
-    # Dimensions given for the analysis must not be written into the model.
-    if shape is None or (view.input_shapes and not view.is_weight(tensor)):
+    shape = view.shape(source.input[0])
+    if shape is None:
         return None
-    if source is node:
-        index = np.arange(len(shape))[attr_int(node, "start", 0) : attr_int(node, "end", len(shape))]
-    else:  # single dimensions may be known though others are not
-        picked = None if source.attribute else picked_dimensions(view, node, len(shape))
-        index = np.zeros(0, np.int64) if picked is None else picked
-        if index.size == 0:
-            return None
-    sizes = [shape[int(i)] for i in index.reshape(-1)]
+    stated = shape[attr_int(source, "start", 0) : attr_int(source, "end", len(shape))]
+    # Single dimensions may be known though others are not.
+    index = np.arange(len(stated)) if source is node else picked_dimensions(view, node, len(stated))
+    if index is None or (source is not node and index.size == 0):
+        return None
+    sizes = [stated[int(i)] for i in index.reshape(-1)]
     return None if None in sizes else np.array(sizes, np.int64).reshape(index.shape)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from onnxfold.passes.base import Pipeline
+from onnxfold.passes.normalize.branches import TakeBranches
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import (
@@ -22,9 +23,10 @@ from onnxfold.passes.views.reshapes import (
     ViewsToTranspose,
 )
 
+_CONSTANTS = (LiftConstants(), EliminateIdentity(), FoldConstants(share=1 / 16))
 #: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.
 NORMALIZE = Pipeline((
-    InlineFunctions(), LiftConstants(), EliminateIdentity(), FoldConstants(share=1 / 16), SequencesToSplit(),
+    InlineFunctions(), *_CONSTANTS, TakeBranches(Pipeline(_CONSTANTS)), SequencesToSplit(),
     LearnShapes(), FreezeReshapes(), RemoveUnused(),  # of what computed target shapes
     HeadsToAxis(), HeadsFromBatch(),
     RepeatsToGather(),  # before views are moved, one of which may be the first of a repetition

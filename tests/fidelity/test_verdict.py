@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from onnxfold import compare
 from onnxfold.cli import cli
 from onnxfold.errors import BudgetError
-from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
+from onnxfold.fidelity.answer_measures import Agreement, Dense, Detections, Embedding, Numbered, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.fidelity.estimate import verdict_on
 from onnxfold.fidelity.measures import FidelityMeter, fidelity
@@ -155,11 +155,51 @@ def test_values_that_never_change_tell_nothing() -> None:
         assert words in str(verdict_on(replace(report, is_generated=True)))
 
 
+def test_answers_that_agree_as_often_as_by_chance_are_destroyed() -> None:
+    """Of five classes 39 % were kept, on photographs 35 %, and the most frequent class was 60 %."""
+    scores, others = (np.eye(3)[RNG.integers(0, 3, 300)] + 0.1 * RNG.normal(size=(300, 3)) for _ in range(2))
+    half = np.where(np.arange(300)[:, None] % 2, scores, others)
+    for outputs, words in (
+        (others, "destroyed: keeps only"), (half, "damaged: keeps only"), (scores, "keeps 100%"),
+    ):  # fmt: skip
+        measure = Agreement()
+        measure.add(scores, outputs)
+        values = measure.values()
+        assert values["chance_agreement"] == pytest.approx(1 / 3, abs=0.02)
+        verdict = verdict_on(FidelityReport([Fidelity("y", 0.9, kind="classes", **values)], 300, "given data"))
+        assert f"verdict: {words}" in str(verdict)
+        assert ("as many as by chance" in str(verdict)) == (outputs is others)
+
+
+def test_numbers_of_classes_are_compared_one_by_one() -> None:
+    """A captcha reader gives its answers as numbers: their ratio of signal to noise was no measure of anything."""
+    builder = GraphBuilder("reader", 0, (3, 8, 8))
+    numbers = builder.node("ArgMax", [builder.conv("x", 5, 1)], (1, 8, 8), axis=1)
+    builder.output(builder.node("Cast", [numbers], (1, 8, 8), to=onnx.TensorProto.FLOAT))
+    view = load(builder.build())
+    name = view.output_names[0]
+    assert answer_kinds(view, {name: (4, 1, 8, 8)}, 4) == {name: AnswerKind.NUMBERED}
+    line, other = RNG.integers(0, 9, (2, 40, 6))
+    line[:, :4] = 0  # blanks
+    halved = np.where(np.arange(40)[:, None] % 2, line, other % 3 + 11)
+    for before, after, words in (
+        (line, line, "keeps 100% of the original's answers other than its most frequent one"),
+        (line, np.where(line, halved, 0), "damaged: keeps only 5"),
+        (line[:, 5], other[:, 5], "destroyed: keeps only"),
+        (line[:, 5], np.where(np.arange(40) % 10, line[:, 5], 9), "keeps 90% of the original's answers (numbers"),
+        (np.tri(8, dtype=int)[None], np.tri(8, 8, -1, dtype=int)[None], "a mean IoU of 0.78"),
+    ):
+        measure = Numbered()
+        measure.add(before, after)
+        outputs = [Fidelity("y", 0.5, kind="numbered", **measure.values())]
+        assert words in str(verdict_on(FidelityReport(outputs, 40, "given data")))
+
+
 def test_values_are_judged_by_how_they_vary() -> None:
     """The scores of a word detector lie about .55: errors of half of their variation had 24.6 dB, and were kept."""
-    varied = RNG.normal(size=(64, 1))
+    varied = np.linspace(-1.7, 1.7, 64)[:, None]
     for reference, outputs, words, on_data in (
-        (varied + 5.0, 0.6 * varied + 5.0, "damaged: keeps only the original's values at 7.9 dB", "damaged"),
+        (varied + 5.0, 0.6 * varied + 5.0, "damaged: keeps only the original's values at 8.0 dB", "damaged"),
         (varied + 20.0, np.full_like(varied, 20.0), "not known: the original's values hardly vary on 64", "destroyed"),
         (varied + 2.0, np.full_like(varied, 2.0), "destroyed", "destroyed"),
     ):

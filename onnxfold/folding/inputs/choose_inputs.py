@@ -114,6 +114,7 @@ def choose_inputs(
         # What a clock cut is made again by its steps alone.
         if kind == "auto" and inputs.facts.is_inverted and are_large(inputs) and not (inputs.cut or request.steps):
             leaves = model_inputs(view, LEAVES, sources, request, cache=cache, progress=progress)
+            leaves = replace(leaves, reason="tried beside inverted images")
             inputs = compare_inputs(opened, [inputs, leaves], config.seed, cache, progress)
         elif inputs.facts.is_data and are_large(inputs) and method.partitioner.needs_moments:
             inputs = compare_inputs(opened, [inputs, replace(inputs, is_doubted=True)], config.seed, cache, progress)

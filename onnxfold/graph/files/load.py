@@ -23,6 +23,7 @@ from onnxfold.errors import (
 )
 from onnxfold.graph.files import well_formed
 from onnxfold.graph.nodes import model_nodes
+from onnxfold.graph.shapes.first_layers import fixed_channels
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -76,13 +77,16 @@ def checker_problem(model: ModelLike, *, full_check: bool = True) -> str:
 def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
     """Open a model for reading and editing without copying its weights; the model is left untouched.
 
-    `input_shapes` are dimensions to assume for inputs that have symbolic ones.
+    `input_shapes` are dimensions to assume for inputs that have symbolic ones. Channels that a file leaves free, and a
+    first layer fixes, are written into it.
     """
     proto, base_dir, label = _read(model)
     _check(proto, label)
     if not proto.graph.node or not proto.graph.output:
         raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")
     view = _to_view(proto, base_dir, label)
+    if channels := fixed_channels(view):
+        view.fix_input_shapes(channels)
     if input_shapes is not None:
         view.assume(_checked_shapes(view, input_shapes))
     return view

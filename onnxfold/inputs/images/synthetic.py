@@ -38,7 +38,7 @@ Images = npt.NDArray[np.float32]
 _REMEMBERED, _SMALL = 16, 1 << 18
 
 #: Names of inputs that hold the length of every sample: noise would be a mask that leaves nothing.
-_LENGTHS = re.compile(r"length|len(s|_|\b)", re.IGNORECASE)
+_LENGTHS = re.compile(r"length|len(s|_|\b)|widths", re.IGNORECASE)
 
 _SHAPES = 20
 _EXPONENT = 3.0
