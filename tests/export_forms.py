@@ -138,6 +138,25 @@ def with_dropout(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
+def decided_branches(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Every Relu stands in a branch that a constant chooses, beside one that is never taken."""
+    result = _copy(model)
+    result.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    nodes = []
+    for node in result.graph.node:
+        if node.op_type == "Relu":
+            out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+            bodies = (
+                helper.make_graph([helper.make_node(op, node.input, ["out"])], op, [], [out]) for op in ("Relu", "Neg")
+            )
+            branches = dict(zip(("then_branch", "else_branch"), bodies, strict=True))
+            nodes.append(helper.make_node("If", ["yes"], node.output, node.name, **branches))
+        else:
+            nodes.append(node)
+    _replace(result, nodes)
+    return result
+
+
 def unused_parts(model: onnx.ModelProto) -> onnx.ModelProto:
     """There are nodes and weights that no output depends on, and metadata."""
     result = _copy(model)
@@ -169,6 +188,7 @@ FORMS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
         computed_reshapes,
         computed_weights,
         with_dropout,
+        decided_branches,
         unused_parts,
     )
 }

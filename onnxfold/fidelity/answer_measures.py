@@ -25,7 +25,7 @@ _MOST_VECTORS, _LEAST_VECTORS = 512, 16
 #: Channels that are named, worst first.
 _WORST = 5
 #: Samples that the agreement on a class needs; quantiles of a divergence.
-_ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
+ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
 #: Rank of what stands along a line: a map has more.
 _LINE = 2
 #: A class that stands first at so many positions is the background.
@@ -122,10 +122,10 @@ class Agreement(Measure):
             "top1_variety": variety(self._named, self._classes),
             "chance_agreement": sum(n * self._named_after[c] for c, n in self._named.items()) / self.rows**2,
             "most_frequent": most / self.rows,
-            "rare_agreement": (self.agree - self._kept[frequent]) / rare if _ENOUGH <= rare < most else None,
+            "rare_agreement": (self.agree - self._kept[frequent]) / rare if ENOUGH <= rare < most else None,
             "flips": self.rows - self.agree,
             "kl_divergence": _mean(self._divergences),
-            "class_agreement": tuple((c, self._kept[c], n) for c, n in sorted(self._named.items()) if n >= _ENOUGH),
+            "class_agreement": tuple((c, self._kept[c], n) for c, n in sorted(self._named.items()) if n >= ENOUGH),
         }
 
 

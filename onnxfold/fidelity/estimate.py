@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
+from onnxfold.fidelity.answer_measures import ENOUGH
 from onnxfold.fidelity.answers import AnswerKind
 from onnxfold.report import Fidelity, FidelityReport, Verdict
 from onnxfold.report.closeness import DAMAGED, DESTROYED, KEPT, NOT_KNOWN, AgreementEstimate, Signs
@@ -57,8 +58,8 @@ _LEAST_AGREEMENT = 0.7
 #: images of the right kind 0.91 and more.
 _LEAST_VARIETY = {"dead-leaves": 0.2, "deep-inversion": 0.2, "data": 0.8}
 _TELLS = "labels (--data, --max-drop) or 200 unlabeled images (--calibration) would tell"
-#: The share of one class from which on generated inputs tell nothing of others.
-_ONE_CLASS = 0.99
+#: The share of one class from which on generated inputs tell nothing of others, and that where few answers are others.
+_ONE_CLASS, _NEARLY = 0.99, 0.9
 #: The relative error of outputs that are the same up to rounding.
 _EXACT = 1e-6
 #: Held-out samples below which an interval says nothing.
@@ -120,19 +121,21 @@ def doubt_of(signs: Signs) -> str:
         return ""
     if signs.held_out_agreement < _LEAST_AGREEMENT:
         return f"on {called} only {signs.held_out_agreement:.0%} of the answers are kept"
-    return _one_class(signs.most_frequent)
+    return _one_class(signs.most_frequent, signs.held_out_samples)
 
 
-def _one_class(share: float | None) -> str:
+def _one_class(share: float | None, samples: int | None) -> str:
     """Return the doubt that one class in nearly all answers casts on generated inputs."""
-    if not names_one_class(share):
+    if not names_one_class(share, samples):
         return ""
     return f"the original names one class in {share:.0%} of its answers on generated inputs"
 
 
-def names_one_class(share: float | None) -> bool:
-    """Whether the most frequent class has such a share of the answers that any fold keeps them."""
-    return share is not None and share >= _ONE_CLASS
+def names_one_class(share: float | None, samples: int | None) -> bool:
+    """Whether the most frequent class has such a share of the answers that any fold keeps nearly as many."""
+    if share is None or share < _NEARLY:
+        return False
+    return share >= _ONE_CLASS or (samples is not None and (1.0 - share) * samples < ENOUGH)
 
 
 def estimate(output: str, signs: Signs) -> AgreementEstimate:
@@ -227,7 +230,7 @@ def verdict_on(
     state, speaks, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
     if measured.is_generated and speaks.relative_error > _EXACT:
-        doubt = doubt or _one_class(speaks.most_frequent)
+        doubt = doubt or _one_class(speaks.most_frequent, speaks.top1_samples)
     elif measured.is_generated and is_lossy and not speaks.relative_error:  # units that are never active, for instance
         doubt = "nothing that was folded reaches an output on them: --calibration with real samples would tell"
     if doubt and state == KEPT:

@@ -7,6 +7,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from onnxfold.graph.files.load import load
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.graph_builder import GraphBuilder
 from testing.rule_models.table import RULE_MODELS
 from tests.channels.describe import groups, reasons
@@ -246,18 +248,24 @@ def test_refusals(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "index", "blocked"),
+    ("start", "index", "known"),
     [(0, 2, True), (0, -1, True), (1, -1, True), (1, 1, True), (-2, -1, True), (1, 0, False), (0, 1, False)],
 )
-def test_a_width_that_is_read_as_a_number_stays(start: int, index: int, blocked: bool) -> None:
-    """As in 1 / sqrt(d); the indices count from where the Shape starts."""
+@pytest.mark.parametrize("all_sizes", [False, True])
+def test_a_width_that_is_read_as_a_number_stays(start: int, index: int, known: bool, all_sizes: bool) -> None:
+    """As in 1 / sqrt(d): as a constant, or its channels do. The indices count from where the Shape starts."""
     g = GraphBuilder("net", 0, (4, 7))
     h = g.matmul_add("x", 12)
-    width = g.node("Gather", [g.node("Shape", [h], [], start=start), g.constant("index", np.array(index))], [], axis=0)
+    sizes = g.node("Shape", [h], [], start=start)
+    sizes = g.node("Cast", [sizes], [], to=6) if all_sizes else sizes  # nobody says which of these is read
+    width = g.node("Gather", [sizes, g.constant("index", np.array(index))], [], axis=0)
     g.output(g.matmul_add(g.mul(h, g.node("Cast", [width], [], to=1)), 5))
     model = g.build()
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[1].dim_param = "S"
-    assert bool(groups(model)) is not blocked
-    if blocked:
+    assert bool(groups(model)) is not all_sizes
+    view = load(model)
+    NORMALIZE(view)
+    assert any(node.op_type == "Shape" for node in view.nodes) is (all_sizes or not known)
+    if all_sizes:
         assert "its width is read as a number that the model computes with" in reasons(model)["matmul_0_w.1"]

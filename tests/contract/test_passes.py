@@ -45,6 +45,7 @@ WORKS_ON = {
     "FoldConstants": ["computed_weights", "identity_routed"],
     "FreezeReshapes": ["computed_reshapes"],
     "DropZeroBias": ["with_dropout"],
+    "TakeBranches": ["decided_branches"],
     "DropZeroStates": ["zero_states"],
     "RemoveUnused": ["unused_parts"],
     "UnshareInitializers": ["shared_vectors"],

@@ -113,6 +113,9 @@ def test_signs_that_speak_against_an_estimate(changes: dict[str, Any], words: st
 def test_one_class_in_all_answers_tells_nothing_of_others() -> None:
     """Of five classes, one alone has a fifth of the variety, and 100 % of such answers are kept by most folds."""
     assert "one class in 100% of its answers" in doubt_of(replace(SIGNS, most_frequent=1.0))
+    nearly = replace(SIGNS, most_frequent=0.93, held_out_samples=136)  # of nine others five were lost
+    assert "one class in 93% of its answers" in doubt_of(nearly)
+    assert doubt_of(replace(nearly, held_out_samples=2000)) == ""
     assert doubt_of(replace(SIGNS, inputs="data", variety=1.0, most_frequent=1.0)) == ""
 
 

@@ -107,6 +107,22 @@ def test_frames_of_one_recording_are_no_state_of_layers() -> None:
     assert usual_sizes(load(model)) == [{"x": (2, 1, 400), "frames": (None, 16)}]
 
 
+def test_a_recording_is_longer_than_a_window() -> None:
+    """A detector of speakers was run on one frame, behind which no recurrence goes on."""
+    window = helper.make_node("Conv", ["x", "w"], ["y"], strides=[400])
+    assert free_sizes(load(_network([window], ["n", 1, "t"], w=_normal(4, 1, 800)))) == {"x": (None, 1, 16000)}
+    pooled = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("GlobalAveragePool", ["c"], ["y"])]
+    assert free_sizes(load(_network(pooled, ["n", 1, "t"], w=_normal(4, 1, 200)))) == {"x": (None, 1, 256)}
+
+
+def test_numbers_beside_images_have_no_free_size() -> None:
+    """A matting network with a ratio to shrink by ended as a bug."""
+    nodes = [helper.make_node("Resize", ["x", "", "ratio"], ["r"]), helper.make_node("Conv", ["r", "w"], ["y"])]
+    model = _network(nodes, ["n", 3, "height", "width"], w=_normal(4, 3, 3, 3))
+    model.graph.input.append(helper.make_tensor_value_info("ratio", 1, [4]))
+    assert free_sizes(load(model)) == {}
+
+
 def test_sizes_for_which_there_is_no_memory_are_passed_over() -> None:
     """A watermark of 64 bits in every pixel of 224 x 224 asked for 94 GiB, and no other size was tried."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]

@@ -120,7 +120,8 @@ class SurelyKeepsFidelity(KeepsFidelity):
             summary = f"estimated agreement on data {estimate.agreement:.1%}"
         elif worst is not None and worst.top1_samples:
             low = share_interval(low, worst.top1_samples)[1][0]
-            if self.fit != DATA and names_one_class(worst.most_frequent):  # any fold keeps these answers
+            # Any fold keeps the answers of a class that all samples have.
+            if self.fit != DATA and names_one_class(worst.most_frequent, worst.top1_samples):
                 low, summary = min(low, 1.0 - worst.relative_error), f"{summary}, all of one class; of their scores"
         else:  # a relative error has no interval
             return low, summary
