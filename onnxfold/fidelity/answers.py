@@ -90,12 +90,21 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
             kinds[end.name] = AnswerKind.TOKENS
         elif is_vector:
-            kinds[end.name] = _kind_of_vector(view, end, softmax=softmax)
+            along = not tokens and _is_along_a_length(view, end)
+            kinds[end.name] = AnswerKind.REGRESSION if along else _kind_of_vector(view, end, softmax=softmax)
         elif rank == 4:
             kinds[end.name] = _kind_of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
         else:
             kinds[end.name] = AnswerKind.REGRESSION
     return kinds
+
+
+def _is_along_a_length(view: GraphView, end: _End) -> bool:
+    """Whether the numbers of a vector lie along a length that an input decides, as of frames: they are no classes."""
+    with view.without_assumptions():
+        known = view.shape(end.name) or ()
+    long = [axis for axis, size in enumerate(end.shape) if axis and size != 1]
+    return len(known) == len(end.shape) and len(long) == 1 and known[long[0]] is None
 
 
 def _kind_of_shape(name: str, shape: tuple[int, ...]) -> AnswerKind:

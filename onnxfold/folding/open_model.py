@@ -341,7 +341,7 @@ def open_model(
 
 def _assume_sizes(view: GraphView) -> None:
     """Assume sizes that a network runs with where it does not at the usual ones, and say so."""
-    why = f"it does not run at a length of {FREE_DIMENSION}"
+    why = f"at a length of {FREE_DIMENSION} it does not run, or gives a single frame"
     sizes_needed = needed_sizes(view)
     if not sizes_needed and (sizes_needed := needed_batch(view)):
         why = "a state of fixed size lets it take one sample at a time"

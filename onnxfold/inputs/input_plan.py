@@ -299,15 +299,17 @@ def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
 
 
 def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
-    """Return shapes of all inputs with which a network runs that does not at the usual length of free dimensions."""
+    """Return shapes of all inputs for a network that does not run at the usual length, or gives one frame there."""
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
         return {}
-    if _runs(view, _with_sizes(view, _SQUARE, FREE_DIMENSION)):
+    usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
+    length = _shortest_result(view, usual)
+    if length > 1:
         return {}
     sizes = free_sizes(view)
     full = {name: sizes.get(name, shape) or () for name, shape in shapes.items()} if sizes else {}
-    return {name: tuple(1 if d is None else d for d in shape) for name, shape in full.items()}
+    return {} if length and full == usual else _of_batch(full)
 
 
 def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str, Shape]:

@@ -126,6 +126,20 @@ def test_one_number_per_sample_is_no_embedding() -> None:
     assert answer_kinds(load(builder.build()), {name: (4, 1, 1)}, 4) == {name: AnswerKind.REGRESSION}
 
 
+def test_numbers_along_a_recording_are_no_classes() -> None:
+    """The scores of a detector of speech, one per frame, were classes of which the largest counts."""
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["scores"], strides=[2])]
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, ["n", 1, "t"]) for n in ("x", "scores"))
+    weight = onnx.numpy_helper.from_array(np.ones((1, 1, 4), np.float32), "w")
+    view = load(onnx.helper.make_model(onnx.helper.make_graph(nodes, "speech", [x], [y], [weight])))
+    assert answer_kinds(view, {"scores": (4, 1, 31)}, 4) == {"scores": AnswerKind.REGRESSION}
+    view.assume({"x": (4, 1, 64)})
+    assert answer_kinds(view, {"scores": (4, 1, 31)}, 4) == {"scores": AnswerKind.REGRESSION}
+    view.fix_input_shapes({"x": (None, None, 64)})
+    view.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 31
+    assert answer_kinds(view, {"scores": (4, 1, 31)}, 4) == {"scores": AnswerKind.CLASSES}
+
+
 def test_one_answer_everywhere_tells_nothing_of_others() -> None:
     """A text detector finds no text in dead leaves: all of its positions were kept, whatever was folded."""
     maps, measure = np.zeros((4, 1, 16, 16)), Dense()

@@ -166,3 +166,17 @@ def test_int8_of_a_network_that_takes_pixels(tmp_path: Path) -> None:
     )
     assert (a == b).mean() > 0.98
     assert (b == y).mean() > (a == y).mean() - 0.01
+
+
+def test_recordings_of_16_bits_are_as_loud_as_speech() -> None:
+    """A detector of speech was shown zeros and ones, of 32,768."""
+    nodes = [*_chain([("Cast", "")], last="f"), helper.make_node("Conv", ["f", "w"], ["y"])]
+    nodes[0].attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
+    x = helper.make_tensor_value_info("x", TensorProto.INT16, ["n", 1, 512])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weight = numpy_helper.from_array(np.ones((2, 1, 8), np.float32), "w")
+    view = load(helper.make_model(helper.make_graph(nodes, "speech", [x], [y], [weight])))
+    values = synthetic_inputs(view, samples=8)[0]["x"]
+    assert values.dtype == np.int16
+    assert 1400 < values.std() < 1900
+    assert describe_inputs(view) == "1/f noise"

@@ -1,4 +1,4 @@
-"""The values that an image input takes, read from the normalisation that the graph begins with.
+"""The values that an image or recording takes, read from its type and the normalisation that the graph begins with.
 
 A network that divides by 255 and subtracts a mean by itself takes pixels of 0..255; inputs of unit deviation would be
 one grey for it. What a graph does with an input before anything else is ``factor x + offset``, number by number; inputs
@@ -26,6 +26,8 @@ _BYTE = 255.0
 _OF_BYTES = 16.0
 #: Deviations that pixels have, as parts of their range; what a graph divides by may be the range instead.
 _DEVIATIONS, _USUAL = (0.1, 0.4), 0.25
+#: Deviation of speech in 16 bits: the level of -26 dBov that recordings are brought to (ITU-T P.56).
+_SPEECH = 32768 * 10 ** (-26 / 20)
 #: Nodes that change no value, and only a type.
 _SAME = frozenset({"Identity", "Dropout", "Cast"})
 
@@ -55,8 +57,10 @@ def has_channels_last(shape: Sequence[int | None]) -> bool:
 
 
 def input_scale(view: GraphView, name: str) -> InputScale | None:
-    """Return the values that an image input takes; None where the graph does not say so, or they are standardised."""
+    """Return the values that an input takes; None where the graph does not say so, or they are standardised."""
     shape, type_ = view.shape(name) or (), view.elem_type(name)
+    if type_ == TensorProto.INT16 and any(is_float(attr_int(n, "to", 0)) for n in view.consumers(name)):
+        return InputScale(np.zeros(1), np.full(1, _SPEECH))
     if len(shape) != _RANK or not {shape[1], shape[3]} & set(IMAGE_CHANNELS):
         return None
     if not is_float(type_) and type_ not in (TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64):
