@@ -7,6 +7,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
+from onnxfold.graph.files.load import load
+from onnxfold.statistics.activations import Activations
+from onnxfold.statistics.moments import ChannelMoments
+from onnxfold.statistics.observe import match_statistics
 from testing import models
 from testing.quick import quick_fold
 
@@ -43,6 +47,21 @@ def test_weights_keep_their_type(kind: str, name: str) -> None:
     assert result.report.fidelity is not None  # it ran, where necessary as a float32 twin
     if kind == "bfloat16":  # which has no kernels: a twin's latency is another model's
         assert result.report.latency is None
+
+
+def test_statistics_that_float16_cannot_hold_are_not_taken() -> None:
+    """A detector was run with infinite variances, and 'became NaN in the fold'."""
+    model = _as_type(models.ALL_MODELS["residual"](0), *TYPES["float16"])
+    view = load(model)
+    walk = Activations(
+        view, [{"x": 2000 * np.ones((2, 3, 8, 8), np.float16) * np.array([[[[1]]], [[[-1]]]], np.float16)}]
+    )
+    norm = next(node for node in walk.walk() if node.op_type == "BatchNormalization" or walk.run(node))
+    assert ChannelMoments(walk.values[norm.input[0]], 1).variance.max() > np.finfo(np.float16).max
+    before = {name: view.weight(name) for name in norm.input[1:]}
+    match_statistics(walk, norm)
+    for name, values in before.items():
+        np.testing.assert_array_equal(view.weight(name), values)
 
 
 @pytest.mark.parametrize("version", [7, 9, 11, 13, 17, 19, 21])

@@ -308,6 +308,11 @@ def working_type(values: Array) -> np.dtype[np.floating]:
     return np.dtype(np.float64 if values.dtype == np.float64 else np.float32)
 
 
+def largest_float(dtype: np.dtype[Any]) -> float:
+    """Return the largest number of a float type."""
+    return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+
+
 def to_proto(name: str, values: Array) -> TensorProto:
     """Return `values` as a ``TensorProto`` called `name`."""
     return numpy_helper.from_array(np.asarray(values, order="C"), name)

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, rewritten
 from onnxfold.graph.patterns import Mismatch, Op, find_match, only_reader
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, largest_float
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.normalize.unneeded import RemoveUnused
@@ -114,7 +113,7 @@ class Halves:
 
     def hold(self, values: Array) -> "Halves":
         """Return other numbers in as few bits; the largest that these bits hold in place of larger ones."""
-        largest = float(ml_dtypes.finfo(self.numbers.dtype).max)  # type: ignore[no-untyped-call]
+        largest = largest_float(self.numbers.dtype)
         return Halves(values.clip(-largest, largest).astype(self.numbers.dtype), self.dtype)
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto, helper
 
-from onnxfold.channels.declarations import Axis, Positions, Role
+from onnxfold.channels.declarations import Axis, BatchNorm, Positions, Role
 from onnxfold.channels.group import FoldGroup, Member, lists_by_key, rows_of
 from onnxfold.channels.layers import own_statistics, takes_mean
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.tensors import Array, Matrix, largest_float
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -184,22 +184,31 @@ def observe(
     return Observation(reference, inputs, how.rules)
 
 
+_HALF_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
 def match_statistics(activations: Activations, node: NodeProto) -> None:
     """Replace the running statistics of a BatchNormalization by those of what it is about to read.
 
-    Channels that are dead on these inputs keep theirs. Nothing is done for other nodes.
+    Channels that are dead on these inputs keep theirs. Nothing is done for other nodes, and in half floats, whose range
+    networks leave with other statistics than their own.
     """
-    norm = own_statistics(activations.view, node)
-    if norm is None:
+    view, norm = activations.view, own_statistics(activations.view, node)
+    if norm is None or view.weight_type(norm.variance) in _HALF_FLOATS:
         return
-    view, moments = activations.view, ChannelMoments(activations.values[node.input[0]], 1)
+    moments = ChannelMoments(activations.values[node.input[0]], 1)
     variance = view.weight(norm.variance).astype(np.float64)
     ratio = moments.variance / (np.maximum(variance, 0.0) + norm.epsilon)
     alive = ratio > DEAD**2 * np.median(ratio)
     typical = np.sqrt(np.median(ratio[alive])) if alive.any() else 1.0
     own = np.where(alive, moments.variance - norm.epsilon, variance * typical**2)
     view.set_weight(norm.mean, moments.mean)
-    view.set_weight(norm.variance, np.maximum(own, 0.0))
+    view.set_weight(norm.variance, held_variance(view, norm, own))
+
+
+def held_variance(view: GraphView, norm: BatchNorm, variance: Array) -> Array:
+    """Return variances as the type of their weight holds them: a float16 none above 65,504."""
+    return np.clip(variance, 0.0, largest_float(helper.tensor_dtype_to_np_dtype(view.weight_type(norm.variance))))
 
 
 def _covariance(

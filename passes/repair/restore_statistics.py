@@ -17,7 +17,7 @@ from onnxfold.passes.base import PassResult
 from onnxfold.passes.merge.fold_channels import AxisMap
 from onnxfold.passes.repair.side_by_side import ObservedRepair, SideBySide
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
-from onnxfold.statistics.observe import DEAD
+from onnxfold.statistics.observe import DEAD, held_variance
 
 _MAX_GAIN = 10.0
 #: Correlations below this are not told apart from none.
@@ -81,7 +81,7 @@ class Restoration:
             ratio = np.exp(mapped.encode_samples(np.log(own_sigma / ran_sigma)))
             self._stored[norm.mean] = mean + known.slopes * mapped.encode_samples(own_mean - ran_mean)
             stored = stored * (1.0 + known.correlations**2 * (ratio**2 - 1.0))
-        self._stored[norm.variance] = np.maximum(stored - eps, 0.0)
+        self._stored[norm.variance] = held_variance(self._view, norm, stored - eps)
         self._write(norm, mean, sigma)
 
     def _moments(self, tensor: str, mapped: AxisMap) -> ChannelCorrelations:
@@ -103,7 +103,7 @@ class Restoration:
 
     def _write(self, norm: BatchNorm, mean: Matrix, sigma: Matrix) -> None:
         self._view.set_weight(norm.mean, mean)
-        self._view.set_weight(norm.variance, np.maximum(sigma**2 - norm.epsilon, 0.0))
+        self._view.set_weight(norm.variance, held_variance(self._view, norm, sigma**2 - norm.epsilon))
 
     def ends_layer(self, node: NodeProto) -> bool:
         """Whether a node writes the result of a layer that may be restored."""
@@ -178,7 +178,7 @@ class Recalibrate(ObservedRepair):
             if norm is not None and walk.deviates(before):
                 moments = ChannelMoments(walk.folded.values[after.input[0]], 1)
                 view.set_weight(norm.mean, moments.mean)
-                view.set_weight(norm.variance, moments.variance)
+                view.set_weight(norm.variance, held_variance(view, norm, moments.variance))
             walk.run(before, after)
             restoration.layer(before)
         restoration.finish()

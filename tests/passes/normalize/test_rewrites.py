@@ -86,6 +86,21 @@ def test_shuffles(name: str) -> None:
         assert after.graph.node[0].attribute[0].i == axis
 
 
+@pytest.mark.parametrize("single", [1, 2, 3])
+def test_an_axis_of_one_that_views_move_is_moved(single: int) -> None:
+    """Which of the axes of one number is which nobody sees; onnxruntime did not load what came of it."""
+    shape: Shape = [5, 17, 8]
+    shape.insert(single, 1)
+    nodes = [
+        helper.make_node("Reshape", ["x", "inner"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Reshape", ["b", "last"], ["y"]),
+    ]
+    model = _model(nodes, shape, {"inner": np.array([1, 5, 17, 1, 8]), "last": np.array([1, 17, 5, 8])})
+    after = _runs_alike(model, NORMALIZE, True, ["Transpose"])
+    assert run(after, random_input(model, 0))[0].shape[:2] == (1, 17)
+
+
 @pytest.mark.parametrize("read", ["a", "b"])
 def test_a_shuffle_that_is_read_inside_stays(read: str) -> None:
     model = _shuffle("channels")
