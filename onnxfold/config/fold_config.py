@@ -60,7 +60,8 @@ class FoldConfig:
     )] = field(default_factory=lambda: values.NOTHING)
     min_fidelity: Annotated[float | None, _Goal(
         help="Lowest agreement with the original to keep on held-out inputs, in (0, 1); sets the sparsity.",
-        more="Of models without class scores: one minus the relative error.", first=True, kind=Kind.NUMBER,
+        more="Of models without class scores: one minus the error, relative to how their values vary over the samples.",
+        first=True, kind=Kind.NUMBER,
         check=partial(checks.fraction, zero=False, meaning="the agreement that must be kept"), recorded=ALWAYS,
         request="fidelity of at least {:g}",
     )] = None

@@ -36,6 +36,11 @@ class AnswerFidelity:
     is_constant: bool = False  # whether the original gives every sample the same values
 
     @property
+    def error_of_variation(self) -> float:
+        """The norm of the error, relative to that of the original's deviations from its means over the samples."""
+        return self.relative_error if self.snr_db is None else 10.0 ** (-self.snr_db / 20.0)
+
+    @property
     def says_nothing(self) -> bool:
         """Whether a good model and a bad one are as close: the original gives no numbers, or always the same ones."""
         return math.isnan(self.relative_error) or (self.is_constant and self.relative_error == 0.0)

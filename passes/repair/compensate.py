@@ -210,8 +210,9 @@ class Compensation:
         fold = (mapped.positions, mapped.representatives, self._solutions[key].T)
         values = self._original.weight(weight.tensor)
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
-        if not (values < 0).any():  # energies stay energies: their logarithm is taken next
-            merged = np.maximum(merged, 0)
+        batches = self._walk.reference.values[channels.tensor]
+        if not mapped.rotates and not any((v < 0).any() for v in (values, *batches)):
+            merged = np.maximum(merged, 0)  # energies stay energies: their logarithm is taken next
         self._view.set_weight(weight.tensor, merged)
 
     def _see_positions(self, pooling: NodeProto) -> None:

@@ -157,7 +157,7 @@ def test_one_answer_everywhere_tells_nothing_of_others() -> None:
 
 def test_values_that_never_change_tell_nothing() -> None:
     """The pitch of noise is no number, and its confidence 0: a tracker of which nothing was left kept all of these."""
-    still, moving = np.zeros((8, 1)), RNG.normal(size=(8, 1))
+    still, moving = np.zeros((8, 1)), np.linspace(-1.0, 1.0, 8)[:, None]
     for reference, outputs, words in (
         ([still], [still], "not known: the original's values are the same on all 8 samples"),
         ([np.full((8, 1), np.nan), still], [still, still], "not known: the original's values are the same on all 8"),
@@ -171,7 +171,8 @@ def test_values_that_never_change_tell_nothing() -> None:
 
 def test_answers_that_agree_as_often_as_by_chance_are_destroyed() -> None:
     """Of five classes 39 % were kept, on photographs 35 %, and the most frequent class was 60 %."""
-    scores, others = (np.eye(3)[RNG.integers(0, 3, 300)] + 0.1 * RNG.normal(size=(300, 3)) for _ in range(2))
+    random = np.random.default_rng(3)
+    scores, others = (np.eye(3)[random.integers(0, 3, 300)] + 0.1 * random.normal(size=(300, 3)) for _ in range(2))
     half = np.where(np.arange(300)[:, None] % 2, scores, others)
     for outputs, words in (
         (others, "destroyed: keeps only"), (half, "damaged: keeps only"), (scores, "keeps 100%"),
@@ -193,7 +194,7 @@ def test_numbers_of_classes_are_compared_one_by_one() -> None:
     view = load(builder.build())
     name = view.output_names[0]
     assert answer_kinds(view, {name: (4, 1, 8, 8)}, 4) == {name: AnswerKind.NUMBERED}
-    line, other = RNG.integers(0, 9, (2, 40, 6))
+    line, other = np.random.default_rng(2).integers(0, 9, (2, 40, 6))
     line[:, :4] = 0  # blanks
     halved = np.where(np.arange(40)[:, None] % 2, line, other % 3 + 11)
     for before, after, words in (

@@ -69,7 +69,7 @@ class Criterion(ABC):
 
 @dataclass(frozen=True, eq=False)
 class KeepsFidelity(Criterion):
-    """Keeps the answers: top-1 agreement of class scores, else one minus the relative error, of the worst output."""
+    """Keeps the answers: top-1 agreement of class scores, else one minus the error, of the worst output."""
 
     least: float
     called: str = "held out"  # kind of the held-out inputs
@@ -197,7 +197,7 @@ def require_lossless(checked: VerificationResult, view: GraphView) -> None:
 
 def _worst(report: FidelityReport) -> float:
     """Return the lowest fidelity of all outputs that say something, 0 without any."""
-    shares = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in _telling(report)]
+    shares = [1.0 - o.error_of_variation if o.top1_agreement is None else o.top1_agreement for o in _telling(report)]
     return min(shares, default=0.0)
 
 
