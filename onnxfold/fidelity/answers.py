@@ -85,7 +85,7 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
             kinds[end.name] = AnswerKind.NUMBERED
         elif rank == 3 and end.op in _SOFTMAX and len(ends) == 1 and not tokens:  # a reader's characters, along a line
             kinds[end.name] = AnswerKind.TOKENS
-        elif detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
+        elif detects and rank >= 2 and (not is_vector or end.shape[0] != samples or _stands_at_positions(end)):
             kinds[end.name] = AnswerKind.DETECTIONS
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
             kinds[end.name] = AnswerKind.TOKENS
@@ -97,6 +97,11 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         else:
             kinds[end.name] = AnswerKind.REGRESSION
     return kinds
+
+
+def _stands_at_positions(end: _End) -> bool:
+    """Whether an output holds one number for each of many positions, as detectors do beside boxes."""
+    return len(end.shape) > 2 and max(end.shape[1:]) >= _MANY
 
 
 def _is_along_a_length(view: GraphView, end: _End) -> bool:

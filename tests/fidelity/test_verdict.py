@@ -126,6 +126,16 @@ def test_one_number_per_sample_is_no_embedding() -> None:
     assert answer_kinds(load(builder.build()), {name: (4, 1, 1)}, 4) == {name: AnswerKind.REGRESSION}
 
 
+def test_scores_of_anchors_beside_boxes_are_detections() -> None:
+    """A detector of faces kept '1 % of its answers': the anchor with the largest score was its class."""
+    builder = GraphBuilder("faces", 0, (3, 8, 8))
+    for name, columns in (("scores", 1), ("boxes", 16)):
+        target = builder.constant(f"{name}_shape", np.array([0, 64, columns]))
+        builder.output(builder.node("Reshape", [builder.conv("x", columns, 1), target], (64, columns)), name)
+    kinds = answer_kinds(load(builder.build()), {"scores": (4, 64, 1), "boxes": (4, 64, 16)}, 4)
+    assert set(kinds.values()) == {AnswerKind.DETECTIONS}
+
+
 def test_numbers_along_a_recording_are_no_classes() -> None:
     """The scores of a detector of speech, one per frame, were classes of which the largest counts."""
     nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["scores"], strides=[2])]
