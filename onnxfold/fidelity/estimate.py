@@ -177,6 +177,7 @@ class Limits:
         return KEPT if value >= self.kept else DESTROYED if value < self.destroyed else DAMAGED
 
 
+_MAPS = Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes")
 #: By the kind of answer, in the order in which they are asked.
 LIMITS: Mapping[str, tuple[Limits, ...]] = {
     AnswerKind.CLASSES: (Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (class scores)"),),
@@ -185,11 +186,11 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
         Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),
     ),
     AnswerKind.NUMBERED: (
-        Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),
+        _MAPS,
         Limits("rare_agreement", 0.9, 0.05, "{:.0%} of the original's answers other than its most frequent one"),
         Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (numbers of classes)"),
     ),
-    AnswerKind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
+    AnswerKind.DENSE: (_MAPS,),
     AnswerKind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
         Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
         Limits("channel_snr_db", 20.0, 5.0, "the original's detections at {:.1f} dB (median of the channels)"),

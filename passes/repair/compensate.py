@@ -210,10 +210,13 @@ class Compensation:
         fold = (mapped.positions, mapped.representatives, self._solutions[key].T)
         values = self._original.weight(weight.tensor)
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
-        batches = self._walk.reference.values[channels.tensor]
-        if not mapped.rotates and not any((v < 0).any() for v in (values, *batches)):
-            merged = np.maximum(merged, 0)  # energies stay energies: their logarithm is taken next
+        if not mapped.rotates and self._are_energies(channels.tensor, values):
+            merged = np.maximum(merged, 0)
         self._view.set_weight(weight.tensor, merged)
+
+    def _are_energies(self, tensor: str, weight: Array) -> bool:
+        """Whether a layer adds up what is never negative, as bands of a spectrum: a logarithm may follow."""
+        return not (weight < 0).any() and not any((batch < 0).any() for batch in self._walk.reference.values[tensor])
 
     def _see_positions(self, pooling: NodeProto) -> None:
         """Take the moments of the positions that are about to be pooled."""

@@ -6,8 +6,8 @@ from onnxfold.graph.nodes import attr_int
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 
-#: Nodes that read one parameter for each channel, along the second axis.
 _LEAST_RANK = 3
+#: Nodes that read one parameter for each channel, along the second axis.
 _PER_CHANNEL = frozenset({"InstanceNormalization", "BatchNormalization"})
 
 
