@@ -19,6 +19,8 @@ from onnxfold.passes.normalize.constants import FoldConstants
 #: ones is another one in all three.
 _SIZES = ((7, 13, 23, 37, 53, 71, 97, 113), (11, 19, 31, 47, 67, 89, 107, 131), (5, 29, 17, 61, 43, 103, 79, 127))
 _OF_IMAGES = ((64, 128, 192, 256), (160, 96, 288, 224), (128, 224, 96, 320))
+#: What lengths are longer by in a fourth run: there are several windows of audio in it.
+_LONG = 1 << 15
 #: What a dimension without a symbol is called here.
 _OPEN = "onnxfold_open_{}"
 
@@ -51,15 +53,37 @@ def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequenc
     if not names or not open_ones or not asks:
         return False
     runs = [_sizes(names, run) for run in range(len(_SIZES))]
-    seen = []
-    for sizes in runs:
-        trial = view.copy()
-        closed = {name: [sizes[s] if d is None else d for d, s in _dims(view, name)] for name in view.input_names}
-        trial.fix_input_shapes(closed)
-        FoldConstants()(trial)
-        seen.append({t: trial.shape(t) for t in open_ones if trial.shape(t) is not None})
+    seen = [_shapes_at(view, sizes, open_ones) for sizes in runs]
     merged = ((t, _common_type(view, t, [shapes.get(t) for shapes in seen], runs)) for t in open_ones)
-    return view.learn({tensor: kind for tensor, kind in merged if kind is not None})
+    learned = {tensor: kind for tensor, kind in merged if kind is not None}
+    pairs = ((kind[1], view.shape(tensor) or (None,) * len(kind[1])) for tensor, kind in learned.items())
+    # Such as of frames, of which there is one in short recordings.
+    if any(d is not None and before is None for pair in pairs for d, before in zip(*pair, strict=False)):
+        long = {name: size if names[name] else _LONG + size for name, size in runs[0].items()}
+        there = _shapes_at(view, with_sums(long), list(learned))
+        learned = {tensor: _where_same(kind, there.get(tensor)) for tensor, kind in learned.items()}
+    return view.learn(learned)
+
+
+def _shapes_at(view: GraphView, sizes: Mapping[str, int], tensors: Sequence[str]) -> dict[str, Shape]:
+    """Return the shapes of tensors where every length has a size."""
+    trial = view.copy()
+    closed = {name: [sizes[s] if d is None else d for d, s in _dims(view, name)] for name in view.input_names}
+    trial.fix_input_shapes(closed)
+    FoldConstants()(trial)
+    return {tensor: shape for tensor in tensors if (shape := trial.shape(tensor)) is not None}
+
+
+def _where_same(kind: TensorType, shape: Shape | None) -> TensorType:
+    """Return a type without the numbers that a shape contradicts."""
+    elem_type, known, symbols = kind
+    if shape is None or len(shape) != len(known):
+        return kind
+    return (
+        elem_type,
+        tuple(d if d is None or s in (None, d) else None for d, s in zip(known, shape, strict=True)),
+        symbols,
+    )
 
 
 def _symbols(view: GraphView) -> dict[str, bool]:

@@ -200,6 +200,24 @@ def test_a_shape_that_depends_on_two_unknowns_stays() -> None:
     assert not FreezeReshapes()(load(model)).modified
 
 
+def test_frames_of_short_recordings_are_no_constant() -> None:
+    """One frame at the lengths that shapes are learned at was one at any length: a pitch tracker gave no other."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=[256], pads=[4, 4]),
+        helper.make_node("Shape", ["c"], ["s"]),
+        helper.make_node("Slice", ["s", "two", "three"], ["frames"]),
+        helper.make_node("Concat", ["front", "frames"], ["target"], axis=0),
+        helper.make_node("Reshape", ["c", "target"], ["y"]),
+    ]
+    constants = {"w": np.ones((4, 1, 8), np.float32), "two": [2], "three": [3], "front": [1, 4]}
+    model = _model(nodes, [1, 1, "t"], constants)
+    view = load(model)
+    NORMALIZE(view)
+    x = np.random.default_rng(0).normal(size=(1, 1, 1024)).astype(np.float32)
+    np.testing.assert_array_equal(run(to_model(view), {"x": x})[0], run(model, {"x": x})[0])
+    assert run(to_model(view), {"x": x})[0].shape == (1, 4, 5)
+
+
 def test_assumed_input_shapes_are_not_written_into_the_model() -> None:
     model = _view([None, -1], ["N", 6, 4, 4])
     view = load(model, {"x": (5, 6, 4, 4)})
