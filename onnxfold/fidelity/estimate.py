@@ -225,8 +225,8 @@ def verdict_on(
         if any(output.is_constant for output in measured.outputs):
             why = f"the original's values are the same on all {samples}"
         elif still:
-            error = max(output.relative_error for output in still)
-            why = f"the original's values hardly vary on {samples}: by less than the error, {100 * error:.2g} % of their size"
+            error = 100.0 * max(output.relative_error for output in still)
+            why = f"the original's values hardly vary on {samples}: by less than the error, {error:.2g} % of their size"
         return Verdict(NOT_KNOWN, kept=why, measured_on=samples, only_generated=measured.is_generated)
     state, speaks, kept, _ = max(states, key=lambda v: (_STATES.index(v[0]), -v[3]))
     doubt = doubt if speaks.kind == AnswerKind.CLASSES else ""
