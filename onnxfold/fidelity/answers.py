@@ -13,6 +13,7 @@ from enum import StrEnum
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_ints
+from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.passes.normalize.constants import InlineFunctions
@@ -77,6 +78,8 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     tokens = token_interface(view) is not None
     softmax = any(end.op in _SOFTMAX for end in ends)
     detects = not tokens and _detects(view, ends, samples)
+    with view.without_assumptions():
+        declared = {name: view.shape(name) or () for name in shapes}
     kinds = {}
     for end in ends:
         rank = len(end.shape)
@@ -90,7 +93,7 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
             kinds[end.name] = AnswerKind.TOKENS
         elif is_vector:
-            along = not tokens and _is_along_a_length(view, end)
+            along = not tokens and _is_along_a_length(end, declared[end.name])
             kinds[end.name] = AnswerKind.REGRESSION if along else _kind_of_vector(view, end, softmax=softmax)
         elif rank == 4:
             kinds[end.name] = _kind_of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
@@ -104,10 +107,8 @@ def _stands_at_positions(end: _End) -> bool:
     return len(end.shape) > 2 and max(end.shape[1:]) >= _MANY
 
 
-def _is_along_a_length(view: GraphView, end: _End) -> bool:
+def _is_along_a_length(end: _End, known: Shape) -> bool:
     """Whether the numbers of a vector lie along a length that an input decides, as of frames: they are no classes."""
-    with view.without_assumptions():
-        known = view.shape(end.name) or ()
     long = [axis for axis, size in enumerate(end.shape) if axis and size != 1]
     return len(known) == len(end.shape) and len(long) == 1 and known[long[0]] is None
 

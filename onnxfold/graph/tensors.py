@@ -30,7 +30,8 @@ Stamp = tuple[int, int, int, int]
 Array = npt.NDArray[Any]
 Matrix = npt.NDArray[np.float64]
 
-FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+HALF_TYPES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+FLOAT_TYPES = HALF_TYPES | {TensorProto.FLOAT, TensorProto.DOUBLE}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from onnxfold.errors import EndlessRunError, OnnxFoldError
 from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.shapes.footprint import Footprint
-from onnxfold.graph.tensors import Shape
+from onnxfold.graph.tensors import Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
@@ -191,7 +191,6 @@ _SIZES = (
 #: Lengths of axes of weights that are tried; the largest length of those that are tried one after the other, and how
 #: many weights may be multiplied by each of them.
 _WEIGHT_SIZES, _LONGEST, _TRIED_WEIGHTS = 12, 512, 1 << 31
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _NO_ARRAY = (TensorProto.STRING, TensorProto.UNDEFINED)
 
 
@@ -260,7 +259,7 @@ def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, 
     """Return lengths of `rank` neighbouring axes of the first weights that are computed with what an input gives."""
     sizes = list[tuple[int, ...]]()
     for node in reached_nodes(view.nodes, [name]):
-        read = [n for n in node.input if n in view.weights and view.elem_type(n) in _FLOATS]
+        read = [n for n in node.input if n in view.weights and is_float(view.elem_type(n))]
         shapes = [tuple(view.weights[n].shape) for n in read]
         cuts = [shape[i : i + rank] for shape in shapes for i in reversed(range(len(shape) - rank + 1))]
         sizes += [lengths for lengths in cuts if min(lengths) > 1]

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
 from onnxfold.channels.declarations import Axis, BatchNorm, Positions, Role
 from onnxfold.channels.group import FoldGroup, Member, lists_by_key, rows_of
 from onnxfold.channels.layers import own_statistics, takes_mean
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Array, Matrix, largest_float
+from onnxfold.graph.tensors import HALF_TYPES, Array, Matrix, largest_float
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -184,9 +184,6 @@ def observe(
     return Observation(reference, inputs, how.rules)
 
 
-_HALF_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-
-
 def match_statistics(activations: Activations, node: NodeProto) -> None:
     """Replace the running statistics of a BatchNormalization by those of what it is about to read.
 
@@ -194,7 +191,7 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
     networks leave with other statistics than their own.
     """
     view, norm = activations.view, own_statistics(activations.view, node)
-    if norm is None or view.weight_type(norm.variance) in _HALF_FLOATS:
+    if norm is None or view.weight_type(norm.variance) in HALF_TYPES:
         return
     moments = ChannelMoments(activations.values[node.input[0]], 1)
     variance = view.weight(norm.variance).astype(np.float64)

@@ -39,10 +39,9 @@ def _branch(view: GraphView, node: NodeProto) -> list[NodeProto]:
     condition = bool(view.weight(node.input[0]).reshape(-1)[0])
     graph = attribute(node, "then_branch" if condition else "else_branch")
     assert isinstance(graph, GraphProto)
-    made = dict.fromkeys(o for inner in graph.node for o in inner.output if o)
-    names = {name: view.fresh_name(f"{node_key(node)}/{name}") for name in made}
     weights: Mapping[str, Weight] = {t.name: LazyTensor(t) for t in graph.initializer}
-    names |= {name: view.fresh_name(f"{node_key(node)}/{name}") for name in weights}
+    made = [name for inner in graph.node for name in inner.output if name]
+    names = {name: view.fresh_name(f"{node_key(node)}/{name}") for name in (*made, *weights)}
     view.put_weights({names[name]: weight for name, weight in weights.items()})
     results = [names.get(info.name, info.name) for info in graph.output]
     pairs = [(x, y) for x, y in zip(results, node.output, strict=True) if y]

@@ -234,9 +234,9 @@ def _order(view: GraphView, match: tuple[NodeProto, ...], sizes: tuple[int, ...]
     for order in permutations(range(len(end))):
         apart = [end[axis] for axis in order]
         turned = grid.reshape(apart).transpose(np.argsort(order))
-        is_cut = set(accumulate(start, mul)) <= set(accumulate(apart, mul))  # no axis is put together with others
-        if len(start) == len(end):  # no Reshape puts axes of one number elsewhere
-            is_cut = apart == start
+        # Without a Reshape axes lie as they are read; with one no axis is put together with others.
+        alone = len(start) == len(end)
+        is_cut = apart == start if alone else set(accumulate(start, mul)) <= set(accumulate(apart, mul))
         if is_cut and np.array_equal(turned, result):
             return list(order)
     raise Mismatch("it is no Transpose of axes")

@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import TensorProto
-
 from onnxfold.config.values import MOST_REMOVED
 from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.answer_measures import wilson_interval
@@ -18,7 +16,7 @@ from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity,
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import HALF_TYPES, Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.sample_kinds import DATA
 from onnxfold.report import AccuracyRecord, Fidelity, FidelityReport
@@ -161,7 +159,6 @@ class KeepsAccuracy(Criterion):
         )
 
 
-_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 #: Largest relative error that is rounding: of types with few digits, and of others.
 _COARSE, _FINE = 5e-3, 1e-4
 #: The quantile of the normal distribution that leaves 0.05 % above it.
@@ -186,7 +183,7 @@ def require_lossless(checked: VerificationResult, view: GraphView) -> None:
     if checked.fidelity is None:
         why = "; ".join(checked.notes)
         raise VerificationError(f"whether nothing is lost could not be checked: {why}; --no-verify writes it unchecked")
-    coarse = any(view.weight_type(name) in _HALVES for name in view.float_weight_names())
+    coarse = any(view.weight_type(name) in HALF_TYPES for name in view.float_weight_names())
     worst = max(checked.fidelity.outputs, key=lambda output: output.relative_error)
     if worst.relative_error > (_COARSE if coarse else _FINE):
         raise VerificationError(

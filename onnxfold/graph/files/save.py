@@ -24,7 +24,16 @@ from onnxfold.errors import ModelSaveError, UnsupportedModelError
 from onnxfold.files import Output, Target, explain_errors, replace_file, target_of
 from onnxfold.files.parts import PartFile, folder_lock, part_file
 from onnxfold.graph.files.model_files import external_files, lazy_files
-from onnxfold.graph.tensors import LazyTensor, append_array, bits_per_element, loaded, pieces_of, proto_of, to_proto
+from onnxfold.graph.tensors import (
+    HALF_TYPES,
+    LazyTensor,
+    append_array,
+    bits_per_element,
+    loaded,
+    pieces_of,
+    proto_of,
+    to_proto,
+)
 from onnxfold.graph.view import GraphView
 
 #: The last bytes of every file of weights that is written here.
@@ -143,8 +152,7 @@ def file_bytes(view: GraphView) -> int:
 
 def loaded_bytes(view: GraphView) -> int:
     """Return the bytes of a model's weights in onnxruntime, which on a CPU holds half precision as float32, too."""
-    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    more = sum(4 * view.weight_size(name) for name in view.weights if view.weight_type(name) in halves)
+    more = sum(4 * view.weight_size(name) for name in view.weights if view.weight_type(name) in HALF_TYPES)
     return weight_bytes(view) + more
 
 
