@@ -160,7 +160,7 @@ class FidelityMeter:
     def notes(self) -> list[str]:
         """Notes on values that could not be compared."""
         notes = [
-            f"output '{name}' has a shape that depends on the data; its values were not compared"
+            f"output '{name}' has other shapes in the two models; such values were not compared"
             for name in self.other_shapes
         ]
         if self.states:

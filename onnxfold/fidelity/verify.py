@@ -2,24 +2,26 @@
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 import onnx
 
-from onnxfold.errors import EndlessRunError, VerificationError
+from onnxfold.errors import EndlessRunError, MemoryLimitError, VerificationError
 from onnxfold.fidelity import held_out
 from onnxfold.fidelity.held_out import HeldOut
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.graph.files.load import ModelLike, checker_problem, load
 from onnxfold.graph.files.save import PROTOBUF_LIMIT, loaded_bytes, save, to_model, weight_bytes
 from onnxfold.graph.run.session import Feeds, Session
+from onnxfold.graph.shapes.open_shapes import open_shapes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import noise_inputs
-from onnxfold.inputs.tokens.cache_heads import comparable_outputs
+from onnxfold.inputs.tokens.cache_heads import cache_outputs, comparable_outputs
 from onnxfold.inputs.walk_batches import BATCH_BYTES, affordable_samples
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine import memory
@@ -98,6 +100,11 @@ class Verification:
         """The original."""
         return load(self.original)
 
+    @cached_property
+    def _may_differ(self) -> set[str]:
+        """Outputs whose shapes are not their inputs' alone; caches lose heads."""
+        return open_shapes(self.before).union(cache_outputs(self.before.output_names))
+
     def run(self) -> VerificationResult:
         """Check the model in memory, or in a file where it is too large for that."""
         self.progress("verify in onnxruntime", 0, 0)
@@ -152,6 +159,7 @@ class Verification:
             return VerificationResult(
                 fidelity(session.output_names, list(everything.values()), outputs, inputs="random words")
             )
+        elsewhere = self._run_elsewhere(session)
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
         writer = session if isinstance(session, Session) else None
         texts = replace(self.texts, writer=writer, beside=self.original)
@@ -177,9 +185,9 @@ class Verification:
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             outputs = folded.run(feeds)
-            for name, a, b in zip(compared, expected, outputs, strict=True):
-                if a.ndim != b.ndim:
-                    raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
+            self._require_shapes(compared, expected, outputs)
+            if elsewhere is not None:
+                self._require_shapes(compared, [elsewhere[1][name] for name in compared], folded.run(elsewhere[0]))
             fidelity(compared, expected, outputs, inputs="noise")  # raises where something is no longer finite
             del everything, expected, outputs
 
@@ -199,6 +207,29 @@ class Verification:
             few = f"fidelity was measured on {report.samples} samples instead of {inputs.usual}"
             notes.append(f"{few}: the network is large, so the confidence interval is wider")
         return VerificationResult(report, tuple(notes), samples=samples)
+
+    def _run_elsewhere(self, session: Session | WalkedNetwork) -> tuple[Feeds, dict[str, Array]] | None:
+        """Return noise of other sizes than those that are assumed, and the original's answers; None without any."""
+        with self.before.without_assumptions():
+            declared = {name: self.before.shape(name) or () for name in self.before.input_names}
+        sizes = {
+            name: tuple(d if d is None or not axis or declared[name][axis] else 2 * d for axis, d in enumerate(shape))
+            for name, shape in self.view.input_shapes.items()
+        }
+        if sizes == self.view.input_shapes or isinstance(session, WalkedNetwork):
+            return None
+        other = self.view.copy()
+        other.assume(sizes)
+        with suppress(VerificationError, MemoryLimitError, MemoryError):
+            feeds = noise_inputs(session.inputs, samples=1, seed=self.seed, view=other)
+            return feeds, dict(zip(session.output_names, session.run(feeds), strict=True))
+        return None
+
+    def _require_shapes(self, names: list[str], expected: list[Array], outputs: list[Array]) -> None:
+        """Refuse outputs of other shapes than the original's, unless these depend on the values of inputs."""
+        for name, a, b in zip(names, expected, outputs, strict=True):
+            if a.ndim != b.ndim or (a.shape != b.shape and name not in self._may_differ):
+                raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
 
 
 def _unmeasured(why: str) -> VerificationResult:
