@@ -344,7 +344,7 @@ def _assume_sizes(view: GraphView) -> None:
     why = f"at a length of {FREE_DIMENSION} it does not run, or gives a single frame"
     sizes_needed = needed_sizes(view)
     if not sizes_needed and (sizes_needed := needed_batch(view)):
-        why = "a state of fixed size lets it take one sample at a time"
+        why = "it takes one sample at a time"
     needed = {name: shape for name, shape in sizes_needed.items() if name not in view.input_shapes}
     if not needed:
         return

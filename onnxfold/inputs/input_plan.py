@@ -280,7 +280,8 @@ def image_sizes(view: GraphView) -> dict[str, Shape]:
     if not usual or token_interface(view) is not None:
         return {}
     sizes = next((sizes for sizes in usual if _runs(view, sizes)), plain)
-    return {name: size for name, size in sizes.items() if size != plain[name]}
+    changed = {name: size for name, size in sizes.items() if size != plain[name]}
+    return {**changed, **needed_batch(view, sizes)} if changed else {}
 
 
 def assumed_sizes(view: GraphView) -> dict[str, Shape]:
@@ -288,13 +289,16 @@ def assumed_sizes(view: GraphView) -> dict[str, Shape]:
     return dict(image_sizes(view) or needed_sizes(view) or needed_batch(view))
 
 
-def needed_batch(view: GraphView) -> dict[str, tuple[int, ...]]:
-    """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
-    shapes = _with_sizes(view, _SQUARE, FREE_DIMENSION)
+def needed_batch(view: GraphView, sizes: dict[str, Shape] | None = None) -> dict[str, tuple[int, ...]]:
+    """Return shapes of one sample for the inputs with a free batch, where the network does not run on two.
+
+    A state may have a fixed size, or an exporter may have written the batch that it saw into a Reshape.
+    """
+    shapes = _with_sizes(view, _SQUARE, FREE_DIMENSION) if sizes is None else sizes
     free = {n: (1, *(d or 1 for d in shape[1:])) for n, shape in shapes.items() if shape[:1] == (None,)}
-    if len(free) in (0, len(shapes)) or token_interface(view) is not None:
+    if not free or token_interface(view) is not None or _runs(view, shapes, batch=2):
         return {}
-    return free if _runs(view, shapes) and not _runs(view, shapes, batch=2) else {}
+    return free if _runs(view, shapes) else {}
 
 
 def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
-from onnxfold.inputs.input_plan import free_sizes, image_sizes, usual_sizes
+from onnxfold.inputs.input_plan import free_sizes, image_sizes, needed_batch, usual_sizes
 from onnxfold.machine.memory import memory_limit
 
 RNG = np.random.default_rng(0)
@@ -142,7 +142,30 @@ def test_images_of_free_sides_are_run_at_a_usual_size_where_that_runs() -> None:
     line = load(_network(lines, ["n", 3, "height", "width"], axes=np.array([2])))
     assert image_sizes(line) == {"x": (None, 3, 48, 320)}  # one line of text
     with memory_limit(600 << 10):
-        assert image_sizes(load(_network([*nodes], ["n", 3, "height", "width"]))) == {"x": (None, 3, 48, 320)}
+        assert image_sizes(load(_network([*nodes], ["n", 3, "height", "width"]))) == {"x": (1, 3, 48, 320)}
+
+
+def test_a_batch_that_an_exporter_wrote_into_a_reshape_is_kept_to() -> None:
+    """Of detectors and of networks of signals many declare a free batch, and have a Reshape to one sample."""
+    numbers = {"target": np.array([1, 12]), "first": _normal(12, 16), "second": _normal(16, 5)}
+    node = helper.make_node
+    nodes = [
+        node("Reshape", ["x", "target"], ["v"]), node("MatMul", ["v", "first"], ["h"]), node("Relu", ["h"], ["r"]),
+        node("MatMul", ["r", "second"], ["y"]),
+    ]  # fmt: skip
+    model = _network(nodes, ["n", 3, 4], **numbers)
+    assert needed_batch(load(model)) == {"x": (1, 3, 4)}
+    report = fold(model, 0.3).report
+    assert report.fidelity is not None
+    assert report.fidelity.samples > 1
+    assert any("x:1,3,4, because it takes one sample at a time" in note for note in report.notes)
+    nodes = [node("Shape", ["x"], ["s"]), node("Reshape", ["x", "s"], ["t"]), *nodes]
+    nodes[2].input[0] = "t"
+    free = {"target": np.array([-1, 12])}
+    assert not needed_batch(load(_network(nodes, ["n", 3, 4], **(numbers | free))))
+    images = [node("ReduceMean", ["x", "axes"], ["p"], keepdims=0), node("Reshape", ["p", "one"], ["y"])]
+    view = load(_network(images, ["n", 3, "h", "w"], axes=np.array([2, 3]), one=np.array([1, 3])))
+    assert image_sizes(view) == {"x": (1, 3, 224, 224)}
 
 
 def test_lengths_without_a_name_are_not_one_length() -> None:

@@ -393,4 +393,4 @@ def test_one_sample_at_a_time_where_a_state_lets_no_more_pass() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     report = onnxfold.fold(model, sparsity=0.05, samples=8, allocation="uniform").report
     assert report.fidelity is not None
-    assert any("x:1,64,6, because a state of fixed size lets it take one sample at a time" in n for n in report.notes)
+    assert any("x:1,64,6, because it takes one sample at a time" in n for n in report.notes)
