@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from onnxfold.budget.costs.weights import FREE_DIMENSION
 from onnxfold.errors import EndlessRunError, MemoryLimitError, VerificationError
 from onnxfold.fidelity import held_out
 from onnxfold.fidelity.held_out import HeldOut
@@ -102,7 +103,7 @@ class Verification:
 
     @cached_property
     def _may_differ(self) -> set[str]:
-        """Outputs whose shapes are not their inputs' alone; caches lose heads."""
+        """Outputs whose shapes values decide, too; caches may lose heads."""
         return open_shapes(self.before).union(cache_outputs(self.before.output_names))
 
     def run(self) -> VerificationResult:
@@ -209,17 +210,19 @@ class Verification:
         return VerificationResult(report, tuple(notes), samples=samples)
 
     def _run_elsewhere(self, session: Session | WalkedNetwork) -> tuple[Feeds, dict[str, Array]] | None:
-        """Return noise of other sizes than those that are assumed, and the original's answers; None without any."""
+        """Return noise whose free dimensions are twice as long, and the original's answers; None where none runs."""
         with self.before.without_assumptions():
             declared = {name: self.before.shape(name) or () for name in self.before.input_names}
-        sizes = {
-            name: tuple(d if d is None or not axis or declared[name][axis] else 2 * d for axis, d in enumerate(shape))
-            for name, shape in self.view.input_shapes.items()
+        assumed = {name: self.view.input_shapes.get(name) or shape for name, shape in declared.items()}
+        longer = {
+            name: tuple(d or 2 * (shape[axis] or FREE_DIMENSION) if axis else shape[0] for axis, d in enumerate(dims))
+            for name, dims in declared.items()
+            if len(shape := assumed[name]) == len(dims)
         }
-        if sizes == self.view.input_shapes or isinstance(session, WalkedNetwork):
+        if isinstance(session, WalkedNetwork) or longer.items() <= assumed.items():
             return None
         other = self.view.copy()
-        other.assume(sizes)
+        other.assume({**self.view.input_shapes, **longer})
         with suppress(VerificationError, MemoryLimitError, MemoryError):
             feeds = noise_inputs(session.inputs, samples=1, seed=self.seed, view=other)
             return feeds, dict(zip(session.output_names, session.run(feeds), strict=True))

@@ -35,10 +35,10 @@ def framing(*, frames: int | None = None, batch: int = 2, counts: bool = False) 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def check(original: ModelProto, folded: ModelProto) -> None:
-    """Verify a model that is said to be the fold of another one, at the length 8."""
+def check(original: ModelProto, folded: ModelProto, length: int | None = LENGTH) -> None:
+    """Verify a model that is said to be the fold of another one, at the length 8; None leaves it free."""
     view = load(folded)
-    view.assume({"x": (None, LENGTH)})
+    view.assume({} if length is None else {"x": (None, length)})
     Verification(original, view, threads=None).run()
 
 
@@ -52,8 +52,20 @@ def test_another_shape_at_the_length_of_the_fold_is_refused() -> None:
         check(framing(), framing(frames=LENGTH // 4))
 
 
+def test_a_length_that_nobody_assumes_is_changed_too() -> None:
+    with pytest.raises(VerificationError, match=r"the shape \(1, 64, 2\) and now has \(2, 32, 2\)"):
+        check(framing(), framing(frames=32), length=None)
+
+
 def test_the_same_shapes_pass() -> None:
     check(framing(), framing())
+    check(framing(), framing(), length=None)
+
+
+def test_an_input_of_unknown_rank_is_left_as_it_is() -> None:
+    unknown = framing()
+    unknown.graph.input[0].type.tensor_type.ClearField("shape")
+    check(unknown, unknown)
 
 
 def test_counts_of_values_may_differ() -> None:

@@ -26,8 +26,9 @@ def open_shapes(view: GraphView) -> set[str]:
         sizes = {node.input[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.input)}
         is_known = node.domain in DEFAULT_DOMAINS and not any(True for _ in subgraphs(node))
         is_open = not is_known or node.op_type in _COUNTING or bool(read & shapes or sizes & values)
+        made = set(filter(None, node.output))
         if is_open:
-            shapes.update(node.output)
+            shapes |= made
         if is_open or (node.op_type not in _MEASURING and read & values):
-            values.update(node.output)
+            values |= made
     return shapes
