@@ -230,11 +230,11 @@ def test_models_that_do_not_fit_side_by_side_are_measured_one_after_the_other(
 
 
 def test_a_model_that_does_not_run_is_said_to_be_unmeasured() -> None:
-    """Its batch is declared free, and is not."""
+    """It declares a free batch, and runs on three samples alone."""
     model = models.residual(0)
     y = model.graph.output[0].name
     model.graph.node[-1].output[0] = "before"
-    model.graph.initializer.append(numpy_helper.from_array(np.array([1, -1], np.int64), "shape"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([3, -1], np.int64), "shape"))
     model.graph.initializer.append(numpy_helper.from_array(np.ones((5, 5), np.float32), "last"))
     model.graph.node.append(helper.make_node("Reshape", ["before", "shape"], ["flat"]))
     model.graph.node.append(helper.make_node("MatMul", ["flat", "last"], [y]))
