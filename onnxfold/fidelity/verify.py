@@ -160,9 +160,9 @@ class Verification:
             return VerificationResult(
                 fidelity(session.output_names, list(everything.values()), outputs, inputs="random words")
             )
-        elsewhere = self._run_elsewhere(session)
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
         writer = session if isinstance(session, Session) else None
+        elsewhere = None if writer is None else self._run_elsewhere(writer)
         texts = replace(self.texts, writer=writer, beside=self.original)
         inputs = held_out.held_out_inputs(
             self.view, self.before, seed=self.seed, infos=session.inputs, texts=texts, progress=self.progress
@@ -209,17 +209,15 @@ class Verification:
             notes.append(f"{few}: the network is large, so the confidence interval is wider")
         return VerificationResult(report, tuple(notes), samples=samples)
 
-    def _run_elsewhere(self, session: Session | WalkedNetwork) -> tuple[Feeds, dict[str, Array]] | None:
+    def _run_elsewhere(self, session: Session) -> tuple[Feeds, dict[str, Array]] | None:
         """Return noise whose free dimensions are twice as long, and the original's answers; None where none runs."""
-        with self.before.without_assumptions():
-            declared = {name: self.before.shape(name) or () for name in self.before.input_names}
-        assumed = {name: self.view.input_shapes.get(name) or shape for name, shape in declared.items()}
-        longer = {
-            name: tuple(d or 2 * (shape[axis] or FREE_DIMENSION) if axis else shape[0] for axis, d in enumerate(dims))
-            for name, dims in declared.items()
-            if len(shape := assumed[name]) == len(dims)
-        }
-        if isinstance(session, WalkedNetwork) or longer.items() <= assumed.items():
+        longer = {}
+        for name, declared in self.before.declared_shapes.items():
+            assumed = self.view.input_shapes.get(name) or declared
+            if None in declared[1:] and len(assumed) == len(declared):
+                sizes = zip(declared[1:], assumed[1:], strict=True)
+                longer[name] = assumed[0], *(size or 2 * (usual or FREE_DIMENSION) for size, usual in sizes)
+        if not longer:
             return None
         other = self.view.copy()
         other.assume({**self.view.input_shapes, **longer})

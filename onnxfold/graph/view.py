@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
 from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
-from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
+from onnxfold.graph.shapes.shape_inference import declared_type, drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
@@ -67,6 +67,11 @@ class GraphView:
     def input_names(self) -> list[str]:
         """Graph inputs that are not weights."""
         return [i.name for i in self.graph.input if i.name not in self._weights]
+
+    @property
+    def declared_shapes(self) -> dict[str, Shape]:
+        """Shapes of the inputs as the model states them, whatever is assumed; () where it states none."""
+        return {info.name: declared_type(info)[1] for info in self.graph.input if info.name not in self._weights}
 
     @property
     def output_names(self) -> list[str]:

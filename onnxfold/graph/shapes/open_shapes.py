@@ -20,7 +20,7 @@ _MEASURING = frozenset({"Shape", "Size"})
 def open_shapes(view: GraphView) -> set[str]:
     """Return the tensors whose shapes may depend on values of inputs; operators of other domains may do anything."""
     shapes: set[str] = set()
-    values = {name for name in view.input_names if not view.is_weight(name)}
+    values = set(view.input_names)
     for node in view.nodes:
         read = set(read_names(node))
         sizes = {node.input[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.input)}

@@ -112,7 +112,7 @@ def read_types(inferred: ModelProto, names: Collection[str] | None = None) -> di
     """Return the types that a model states, of all tensors or of some."""
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
     chosen = (info for info in infos if names is None or info.name in names)
-    return {info.name: _read(info) for info in chosen if info.type.tensor_type.HasField("shape")}
+    return {info.name: declared_type(info) for info in chosen if info.type.tensor_type.HasField("shape")}
 
 
 def _infer_with_runtime(
@@ -299,7 +299,8 @@ def values_matter(elem_type: int, size: int) -> bool:
     return size <= 16 and elem_type != TensorProto.STRING  # scales of Resize, scalars
 
 
-def _read(info: onnx.ValueInfoProto) -> TensorType:
+def declared_type(info: onnx.ValueInfoProto) -> TensorType:
+    """Return the type that a graph states of a tensor; a dimension without a number is None."""
     tensor = info.type.tensor_type
     dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
     return int(tensor.elem_type), dims, tuple(d.dim_param for d in tensor.shape.dim)

@@ -270,8 +270,7 @@ def _full_length(view: GraphView, name: str, dtype: np.dtype[np.generic]) -> int
     """Return the length that an input states for every sample, all that there is; None of inputs that state none."""
     if len(view.shape(name) or ()) != 1 or dtype.kind not in "iu" or not _LENGTHS.search(name):
         return None
-    with view.without_assumptions():
-        declared = {n: view.shape(n) or () for n in view.input_names}
+    declared = view.declared_shapes
     free = [(n, axis) for n, shape in declared.items() for axis, size in enumerate(shape) if axis and size is None]
     along = free or [(n, len(shape) - 1) for n, shape in declared.items() if len(shape) > 1]
     lengths = {(view.shape(n) or ())[axis] or FREE_DIMENSION for n, axis in along}
