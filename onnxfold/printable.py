@@ -11,12 +11,9 @@ LONGEST_LINE = 1000
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with every unprintable character written as a Python escape.
+    r"""Return `text`, in one line, with every character as a Python escape that :meth:`str.isprintable` refuses.
 
-    That is all that :meth:`str.isprintable` calls not printable, spaces excepted: controls (C0, DEL, C1), line breaks,
-    U+2028 and U+2029, marks of direction (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069) and other invisible
-    marks, halves of surrogate pairs, private and unassigned code points. The result is one line. Printable text comes
-    back as it is, so escaping twice changes nothing.
+    These are controls, line breaks, marks of direction, halves of surrogate pairs and the like; spaces stay.
     """
     if text.isprintable():
         return text

@@ -154,10 +154,7 @@ class Package:
 def pack(job: BenchJob, *, timeout: float) -> Package:
     """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
     models = {"onnx": ["model.onnx"]}
-    files = {
-        "model.onnx": Path(job.onnx).read_bytes(),
-        "onnx.npz": _npz(job.inputs),
-    }
+    files = {"model.onnx": Path(job.onnx).read_bytes(), "onnx.npz": _npz(job.inputs)}
     ports, refusal = None, ""
     try:
         ports = write_tflite(job)

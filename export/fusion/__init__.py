@@ -8,9 +8,10 @@ from onnxfold.export.fusion.local_rewrites import (
     FusePadding,
     WriteOldOperators,
 )
-from onnxfold.export.fusion.shapes import DropExpand, FreezeBatchShapes, InlineConstantIf
+from onnxfold.export.fusion.shapes import DropExpand, FreezeBatchShapes
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
+from onnxfold.passes.normalize.branches import TakeBranches
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
@@ -23,7 +24,7 @@ _FOLD = FoldConstants(limit_bytes=16 << 20)
 #: Before an export.
 PREPARE = Pipeline((
     InlineFunctions(), LiftConstants(), WriteOldOperators(), DropInferenceDropout(), EliminateIdentity(), _FOLD,
-    SequencesToSplit(), LearnShapes(), FreezeReshapes(), FreezeBatchShapes(), _FOLD, InlineConstantIf(),
+    SequencesToSplit(), LearnShapes(), FreezeReshapes(), FreezeBatchShapes(), _FOLD, TakeBranches(_FOLD),
     LiftConstants(), EliminateIdentity(), _FOLD, ShufflesToGather(), WriteSplitSizes(), DropExpand(), FuseBatchNorm(),
     FusePadding(), FuseGroupNorm(), FuseGelu(), FuseHardSwish(), RemoveUnused(),
 ))  # fmt: skip

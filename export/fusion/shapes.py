@@ -1,13 +1,13 @@
-"""Replace what is computed from shapes: constants, an If whose condition is one, an Expand whose readers broadcast."""
+"""Replace what is computed from shapes: constants, an Expand whose readers broadcast."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, NodeProto, helper
+from onnx import NodeProto
 
-from onnxfold.graph.nodes import attribute, node_key, rename_tensors, rewritten
+from onnxfold.graph.nodes import attribute, node_key, rewritten
 from onnxfold.graph.patterns import dims
-from onnxfold.graph.tensors import Array, LazyTensor
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.normalize.constants import FoldConstants
@@ -127,44 +127,3 @@ def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
     wanted = dims(view, expand.output[0])
     others = [n for n in reader.input if n != expand.output[0]]
     return wanted is not None and "" not in wanted and any(dims(view, other) == wanted for other in others)
-
-
-@dataclass(frozen=True)
-class InlineConstantIf(Pass):
-    """Keep the branch that is taken, and the If's inside of it that are decided, too.
-
-    What the branch defines gets names that nothing else has: two branches may use the same ones. Its outputs get the
-    names of the If's by way of an Identity.
-    """
-
-    def run(self, view: GraphView) -> PassResult:
-        """Inline until no If is left whose condition is a weight."""
-        modified = False
-        while self._step(view):
-            modified = True
-        return PassResult(modified)
-
-    def _step(self, view: GraphView) -> bool:
-        branches = [(node, body) for node in view.nodes if (body := _taken(view, node)) is not None]
-        made: dict[str, list[NodeProto]] = {}
-        used: set[str] = set()
-        for node, body in branches:
-            names: dict[str, str] = {}
-            for name in (*(t.name for t in body.initializer), *(o for inner in body.node for o in inner.output if o)):
-                names[name] = next(n for n in view.fresh_names(f"{node_key(node)}/{name}") if n not in used)
-                used.add(names[name])
-            view.put_weights({names[t.name]: LazyTensor(t) for t in body.initializer})
-            outputs = zip((names.get(o.name, o.name) for o in body.output), node.output, strict=False)
-            made[node_key(node)] = [
-                *(rename_tensors(inner, names) for inner in body.node),
-                *(helper.make_node("Identity", [source], [output]) for source, output in outputs if output),
-            ]
-        return view.expand(made)
-
-
-def _taken(view: GraphView, node: NodeProto) -> GraphProto | None:
-    """Return the branch that an If takes; None where that is decided at run time, or it holds sparse weights."""
-    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or not view.is_weight(node.input[0]):
-        return None
-    body = attribute(node, "then_branch" if view.weight(node.input[0]).any() else "else_branch")
-    return body if isinstance(body, GraphProto) and not body.sparse_initializer else None

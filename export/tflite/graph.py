@@ -169,12 +169,7 @@ class Graph:
         return output
 
     def op_several(
-        self,
-        code: str,
-        inputs: Sequence[Value],
-        shapes: Sequence[Shape],
-        element_types: Sequence[str],
-        **options: Any,
+        self, code: str, inputs: Sequence[Value], shapes: Sequence[Shape], element_types: Sequence[str], **options: Any
     ) -> list[Value]:
         """Append an operator with several outputs."""
         kinds = enumerate(zip(shapes, element_types, strict=True))

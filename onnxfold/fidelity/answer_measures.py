@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from onnxfold.fidelity.answers import AnswerKind
+from onnxfold.fidelity.boxes import SCORE, decode_boxes, match_boxes
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.tokens.answers import log_softmax
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
 Z95 = 1.959963984540054
-#: Detections have a score above the first, and match where boxes overlap by the second.
-_SCORE, _OVERLAP = 0.3, 0.5
-#: Boxes of one sample that are compared, at most; and detections that a share of them needs.
-_BOXES, _FEWEST = 100, 10
+#: Detections that a share of them needs.
+_FEWEST = 10
 #: Rows whose probabilities are computed at a time; the least that a probability counts as: an int8 model states zeros.
 _ROWS, _LEAST_PROBABILITY = 256, 1e-7
 #: Embeddings that are kept for a search of neighbours, at most and at least.
@@ -28,8 +27,6 @@ _WORST = 5
 ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
 #: Rank of what stands along a line: a map has more.
 _LINE = 2
-#: A class that stands first at so many positions is the background.
-_BACKGROUND = 0.9
 
 
 class Measure:
@@ -232,15 +229,15 @@ class Detections(Measure):
         sums = np.full(a.shape[1], len(a)), a.sum(axis=0), np.square(a).sum(axis=0), np.square(b - a).sum(axis=0)
         self._sums = self._sums + np.stack(sums)
         scores = ((a >= 0) & (a <= 1)).all(axis=0)
-        self._decisions += int((a[:, scores] > _SCORE).sum() + (b[:, scores] > _SCORE).sum())
-        self._kept += 2 * int(((a[:, scores] > _SCORE) & (b[:, scores] > _SCORE)).sum())
+        self._decisions += int((a[:, scores] > SCORE).sum() + (b[:, scores] > SCORE).sum())
+        self._kept += 2 * int(((a[:, scores] > SCORE) & (b[:, scores] > SCORE)).sum())
         first, second = (
-            _decode_boxes(values, x, boxes[i] if boxes else None, has_object=has_object)
+            decode_boxes(values, x, (boxes[i], boxes[0]) if boxes else None, has_object=has_object)
             for i, values in enumerate((x, y))
         )
         for mine, other in zip(first, second, strict=True):
-            self._boxes += len(mine[0]) + len(other[0])
-            self._matched += 2 * _matches(mine, other)
+            self._boxes += len(mine.scores) + len(other.scores)
+            self._matched += 2 * len(match_boxes(mine, other))
 
     def values(self) -> dict[str, Any]:
         """Return shares where there are enough detections, and the worst channels."""
@@ -261,10 +258,28 @@ class Detections(Measure):
         return values
 
 
+class Listed(Measure):
+    """Final detections that are kept."""
+
+    def __init__(self) -> None:
+        self._matched = self._boxes = 0
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take boxes and scores of both networks in pairs, shape (pairs, 5); zeros where there is none."""
+        first, second = x.any(axis=1), y.any(axis=1)
+        self._matched += 2 * int((first & second).sum())
+        self._boxes += int(first.sum() + second.sum())
+
+    def values(self) -> dict[str, Any]:
+        """Return the share where there are enough detections."""
+        return {"boxes_kept": self._matched / self._boxes} if self._boxes >= _FEWEST else {}
+
+
 #: By the kind of answer.
 MEASURES: Mapping[AnswerKind, type[Measure]] = {
     AnswerKind.CLASSES: Agreement, AnswerKind.TOKENS: Tokens, AnswerKind.DENSE: Dense, AnswerKind.EMBEDDING: Embedding,
-    AnswerKind.DETECTIONS: Detections, AnswerKind.NUMBERED: Numbered, AnswerKind.REGRESSION: Measure,
+    AnswerKind.DETECTIONS: Detections, AnswerKind.LISTED: Listed, AnswerKind.NUMBERED: Numbered,
+    AnswerKind.REGRESSION: Measure,
 }  # fmt: skip
 
 
@@ -307,62 +322,3 @@ def _channels_last(x: Array) -> Array:
     if (x.ndim == 3 and x.shape[1] < x.shape[2]) or (x.ndim == 4 and not x.shape[1] == x.shape[2] != x.shape[3]):
         return np.moveaxis(x, 1, -1)
     return x
-
-
-def _decode_boxes(
-    values: Array, reference: Array, boxes: Array | None, *, has_object: bool
-) -> list[tuple[Array, Array, Array]]:
-    """Return boxes as corners, scores and classes of every sample, after suppression; nothing of unknown layouts.
-
-    Known are centre and size, then scores, in columns (YOLOv8); the same in rows, with a score of objects before those
-    of classes (YOLOv5); and scores beside corners in another output (SSD). Scores lie between 0 and 1.
-    """
-    if values.ndim != 3:
-        return []
-    scores = values
-    if boxes is None:
-        if values.shape[2] < 5 + has_object or reference[..., 2:4].max(initial=0.0) <= 1.0:
-            return []
-        centre, half = values[..., :2], np.abs(values[..., 2:4]) / 2
-        boxes = np.concatenate([centre - half, centre + half], axis=-1)
-        scores, reference = values[..., 4:], reference[..., 4:]
-    if reference.size == 0 or reference.min() < 0 or reference.max() > 1:
-        return []
-    if scores is not values and has_object:
-        scores = scores[..., 1:] * scores[..., :1]
-    elif scores is values and scores.shape[2] > 1 and (reference.argmax(axis=2) == 0).mean() > _BACKGROUND:
-        scores = scores[..., 1:]
-    return [_suppress_overlaps(*sample) for sample in zip(boxes, scores, strict=True)]
-
-
-def _suppress_overlaps(boxes: Array, scores: Array) -> tuple[Array, Array, Array]:
-    """Return boxes, scores and classes above the least score, the best of those of one class that overlap."""
-    best, classes = scores.max(axis=1), scores.argmax(axis=1)
-    order = np.flatnonzero(best > _SCORE)
-    order = order[np.argsort(-best[order], kind="stable")][: 5 * _BOXES]
-    kept: list[int] = []
-    while order.size and len(kept) < _BOXES:
-        first, order = int(order[0]), order[1:]
-        kept.append(first)
-        same = classes[order] == classes[first]
-        order = order[~(same & (_overlaps(boxes[first], boxes[order]) > _OVERLAP))]
-    return boxes[kept], best[kept], classes[kept]
-
-
-def _overlaps(box: Array, boxes: Array) -> Array:
-    """Return intersection over union of a box with others."""
-    sides = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
-    both = np.prod(np.maximum(sides, 0.0), axis=1)
-    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) + np.prod(box[2:] - box[:2])
-    overlap: Array = both / np.maximum(areas - both, 1e-12)
-    return overlap
-
-
-def _matches(mine: tuple[Array, Array, Array], other: tuple[Array, Array, Array]) -> int:
-    """Return how many boxes match one of the same class, each once."""
-    free = np.ones(len(other[0]), bool)
-    for box, kind in zip(mine[0], mine[2], strict=True):
-        overlaps = np.where(free & (other[2] == kind), _overlaps(box, other[0]), 0.0)
-        if overlaps.size and overlaps.max() >= _OVERLAP:
-            free[overlaps.argmax()] = False
-    return int((~free).sum())

@@ -25,6 +25,7 @@ class AnswerKind(StrEnum):
     CLASSES = "classes"
     DENSE = "dense"
     DETECTIONS = "detections"
+    LISTED = "listed detections"
     EMBEDDING = "embedding"
     TOKENS = "tokens"
     NUMBERED = "numbered"

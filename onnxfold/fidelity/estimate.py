@@ -196,6 +196,7 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
         Limits("channel_snr_db", 20.0, 5.0, "the original's detections at {:.1f} dB (median of the channels)"),
         Limits("snr_db", 20.0, 3.0, "the original's detections at {:.1f} dB"),
     ),
+    AnswerKind.LISTED: (Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),),
     AnswerKind.EMBEDDING: (
         Limits("neighbours_kept", 0.9, 0.2, "{:.0%} of the nearest neighbours (embedding)"),
         Limits("cosine", 0.95, 0.2, "a cosine of {:.3f} with the original's embedding"),
@@ -222,7 +223,9 @@ def verdict_on(
     states = [v for output in varied if (v := _output_state(output, estimate)) is not None]
     if not states:
         why = "no output could be compared"
-        if any(output.is_constant for output in measured.outputs):
+        if any(output.kind == AnswerKind.LISTED for output in measured.outputs):
+            why = f"the original finds hardly anything on {samples}: --calibration with real samples would tell"
+        elif any(output.is_constant for output in measured.outputs):
             why = f"the original's values are the same on all {samples}"
         elif still:
             error = 100.0 * max(output.relative_error for output in still)

@@ -11,6 +11,7 @@ import numpy as np
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure, Surprise, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
+from onnxfold.fidelity.boxes import DetectionList, find_list
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
@@ -68,6 +69,7 @@ class FidelityMeter:
     states: dict[str, None] = field(default_factory=dict)  # outputs that hold what was read; they are no answers
     _sums: dict[int, _Sums] = field(default_factory=dict)
     _kinds: dict[str, AnswerKind] = field(default_factory=dict)
+    _list: DetectionList | None = None
 
     def add(
         self, reference: Sequence[Array], outputs: Sequence[Array], *,
@@ -80,8 +82,9 @@ class FidelityMeter:
         if not self._kinds:
             shapes = {name: values.shape for name, values in zip(self.names, reference, strict=True)}
             self._kinds = answer_kinds(self.view, shapes, samples)
+        listed = self._compare_list(reference, outputs, samples)
         for i, (a, b) in enumerate(zip(reference, outputs, strict=True)):
-            if a.dtype.kind not in "fiub":
+            if i in listed or a.dtype.kind not in "fiub":
                 continue
             if a.ndim >= _LEAST_STATE and _STATE.search(self.names[i]):
                 self.states[self.names[i]] = None
@@ -97,6 +100,21 @@ class FidelityMeter:
                 boxes = tuple(values[part] for values in corners)
                 with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
                     self._add(i, a[part], b[part], boxes, None if read is None else read[part])
+
+    def _compare_list(self, reference: Sequence[Array], outputs: Sequence[Array], samples: int) -> set[int]:
+        """Compare final detections, and return the outputs that list and count them."""
+        if self._list is None:
+            heads = [i for i, name in enumerate(self.names) if self._kinds[name] == AnswerKind.DETECTIONS]
+            self._list = find_list(reference, heads)
+            if self._list is None:
+                return set()
+            self._kinds[self.names[self._list.parts[0]]] = AnswerKind.LISTED
+            self._sums.clear()  # samples before showed no list
+            self.other_shapes.clear()
+        with np.errstate(all="ignore"):
+            self._add(self._list.parts[0], *self._list.pairs(reference, outputs), (), None)
+        counts = (i for i, v in enumerate(reference) if v.dtype.kind in "iu" and v.size <= samples)
+        return {*self._list.parts, *counts}
 
     def _add(self, i: int, a: Array, b: Array, corners: Sequence[Array], following: Array | None) -> None:
         x, y = a.astype(np.float64), b.astype(np.float64)

@@ -41,11 +41,7 @@ _AS_THEY_ARE = PixelScale((), (), _BYTE)
 def read_images(
     folder: Path, infos: list[InputInfo], scale: PixelScale | None, most: int, requested: int | None = None
 ) -> UserSamples:
-    """Read images of a folder and of the folders in it.
-
-    Paths are sorted. Where there are more images than wanted, they are taken at equal distances, so that every one of
-    the folders that stand for classes is represented.
-    """
+    """Read images of a folder and of the folders in it, sorted; of too many, at equal distances, so of every class."""
     if find_spec("PIL") is None:
         raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
     scale = scale or _AS_THEY_ARE

@@ -30,15 +30,7 @@ from onnxfold.inputs.input_plan import (
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.sample_kinds import (
-    DATA,
-    EXPOSED,
-    INVERTED,
-    LEAVES,
-    NOISE,
-    SAMPLE_KINDS,
-    WRITTEN,
-)
+from onnxfold.inputs.sample_kinds import DATA, EXPOSED, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN
 from onnxfold.inputs.token_inputs import TEXT, TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface

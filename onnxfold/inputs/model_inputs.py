@@ -10,12 +10,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.graph.run.session import count_samples, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.sample_kinds import (
-    DOUBT_OF_IMAGES,
-    DOUBT_OF_TEXT,
-    SAMPLE_KINDS,
-    SampleKind,
-)
+from onnxfold.inputs.sample_kinds import DOUBT_OF_IMAGES, DOUBT_OF_TEXT, SAMPLE_KINDS, SampleKind
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.walk_batches import cut_batches, stage_batches
 from onnxfold.statistics.activations import Batches, StagedBatches

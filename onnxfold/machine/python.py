@@ -12,8 +12,7 @@ def python(*arguments: str) -> list[str]:
 def keep_folders_out() -> None:
     """Keep the working folder off the path of all processes that begin from now on, whoever starts them.
 
-    `python -m` put it on the path of this one: it goes behind what is installed where this package lies in it, as in a
-    checkout, and otherwise away.
+    `python -m` put it on this one's: it goes away, or, as a checkout that this package lies in, behind the installed.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

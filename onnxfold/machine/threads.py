@@ -28,11 +28,7 @@ TEAM = "onnxfold idle team"
 
 
 def usable_cores(mounted: Path = MOUNTED, own: Path = OWN) -> int:
-    """Return how many threads can compute at a time.
-
-    The least of the cores that this process may run on, what its control group grants, rounded up, and
-    ``OMP_NUM_THREADS`` where the user has set it.
-    """
+    """Return how many threads can compute: of allowed cores, control group and ``OMP_NUM_THREADS``, the least."""
     requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     known = [int(requested)] if requested.isdigit() and int(requested) else []
     return max(min([_affinity(), *_quotas(mounted, own), *known]), 1)
@@ -96,11 +92,10 @@ _ONE_BLAS_THREAD = _SharedLimit()
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
-    """Let numpy's matrix products take one thread.
+    """Let numpy's matrix products take one thread, in the process, until the last Python thread inside leaves.
 
-    Those here are small and alternate with single nodes in onnxruntime: threads of two libraries would wait for each
-    other more than they compute, and sums would change from run to run. The limit is one of the process: it holds until
-    the last Python thread inside leaves.
+    Small ones alternate with nodes in onnxruntime: threads of two libraries would wait for each other more than they
+    compute, and sums would change from run to run.
     """
     return _ONE_BLAS_THREAD
 

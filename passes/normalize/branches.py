@@ -31,14 +31,19 @@ class TakeBranches(Pass):
 
 
 def _is_decided(view: GraphView, node: NodeProto) -> bool:
-    return node.op_type == "If" and node.domain in DEFAULT_DOMAINS and view.is_weight(node.input[0])
+    is_constant = node.op_type == "If" and node.domain in DEFAULT_DOMAINS and view.is_weight(node.input[0])
+    return is_constant and not _body(view, node).sparse_initializer
+
+
+def _body(view: GraphView, node: NodeProto) -> GraphProto:
+    body = attribute(node, "then_branch" if view.weight(node.input[0]).any() else "else_branch")
+    assert isinstance(body, GraphProto)
+    return body
 
 
 def _branch(view: GraphView, node: NodeProto) -> list[NodeProto]:
     """Return the nodes of the branch that is taken, under names that are free around it; its weights are added."""
-    condition = bool(view.weight(node.input[0]).reshape(-1)[0])
-    graph = attribute(node, "then_branch" if condition else "else_branch")
-    assert isinstance(graph, GraphProto)
+    graph = _body(view, node)
     weights: Mapping[str, Weight] = {t.name: LazyTensor(t) for t in graph.initializer}
     made = [name for inner in graph.node for name in inner.output if name]
     names = {name: view.fresh_name(f"{node_key(node)}/{name}") for name in (*made, *weights)}

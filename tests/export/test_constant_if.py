@@ -13,9 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.errors import ExportError
 from onnxfold.export import to_tflite
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.fusion.shapes import InlineConstantIf
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
+from onnxfold.passes.normalize.branches import TakeBranches
+from onnxfold.passes.normalize.constants import FoldConstants
 from testing.models import run
 
 
@@ -74,12 +75,13 @@ def test_outputs_stay_and_no_if_is_left(name: str) -> None:
     model = MODELS[name]
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)}
     view = load(model)
-    InlineConstantIf()(view)
+    take = TakeBranches(FoldConstants())
+    take(view)
     assert not [node for node in view.nodes if node.op_type == "If"]
     inlined = to_model(view)
     onnx.checker.check_model(inlined, full_check=True)
     np.testing.assert_array_equal(run(inlined, feeds)[0], run(model, feeds)[0])
-    assert not InlineConstantIf()(view).modified
+    assert not take(view).modified
 
 
 def test_the_other_branch_may_be_one_that_cannot_be_exported(tmp_path: Path) -> None:

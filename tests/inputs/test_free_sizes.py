@@ -12,7 +12,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Session
 from onnxfold.inputs.given_inputs import input_infos
-from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
+from onnxfold.inputs.images.synthetic import describe_inputs, noise_inputs, synthetic_inputs
 from onnxfold.inputs.input_plan import free_sizes, image_sizes, needed_batch, usual_sizes
 from onnxfold.machine.memory import memory_limit
 
@@ -220,3 +220,18 @@ def test_an_input_of_lengths_states_all_of_every_sample() -> None:
     for name, states_it in (("x_lens", True), ("seq_len", True), ("valence", False)):
         model.graph.input[1].name = model.graph.node[0].input[0] = name
         assert (synthetic_inputs(load(model), samples=4)[0][name].tolist() == [20] * 4) == states_it
+
+
+@pytest.mark.parametrize("image", [["n", 3, 24, 32], ["n", 24, 32, 3]])
+def test_sizes_and_factors_beside_an_image_state_the_whole_of_it(image: list[str | int]) -> None:
+    """PaddleDetection's inputs were drawn as noise, and boxes lay beside the image."""
+    model = _network([helper.make_node("Relu", ["x"], ["y"])], image)
+    for name in ("im_shape", "scale_factor", "state"):
+        model.graph.input.append(helper.make_tensor_value_info(name, 1, ["n", 2]))
+    view = load(model)
+    (drawn,) = synthetic_inputs(view, samples=4)
+    for feeds in (drawn, noise_inputs(input_infos(view), samples=4, seed=0, view=view)):
+        assert feeds["im_shape"].tolist() == [[24, 32]] * 4
+        assert feeds["scale_factor"].tolist() == [[1, 1]] * 4
+        assert len(np.unique(feeds["state"])) == 8
+    assert describe_inputs(view) == "dead leaves and Gaussian noise"

@@ -31,11 +31,9 @@ _TINY = 1e-12
 class Bracket:
     """Sparsities on both sides of the largest one at which the criterion holds.
 
-    The next one to try is that of regula falsi, bisected where that is slow: every point costs a fold, so that a
-    bisection, which knows no more of a point than on which side it lies, takes too many. The Illinois form (M. Dowell,
-    P. Jarratt, "A modified regula falsi method for computing the root of an equation", BIT 11, 1971) halves the margin
-    of an end that stays again, so that this end moves, too. Margins of folds are noisy and have steps: where two points
-    together do not halve the bracket, the next one is its middle.
+    Every point costs a fold, so the next one is that of regula falsi in the Illinois form (M. Dowell, P. Jarratt, "A
+    modified regula falsi method for computing the root of an equation", BIT 11, 1971). Margins of folds are noisy and
+    have steps: where two points together do not halve the bracket, the next one is its middle.
     """
 
     low: float  # A sparsity at which it is kept, and one at which it is not

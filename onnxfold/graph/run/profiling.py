@@ -34,11 +34,7 @@ class Kernel:
 
     @property
     def typical(self) -> float:
-        """The mean of the faster third of the seconds.
-
-        A profile counts what passes, also while the thread is made to wait: the longer a kernel, the more often. And it
-        counts whole microseconds; unlike a quantile, a mean tells parts of them.
-        """
+        """The mean of the faster third of the seconds: waits count, too, as do whole microseconds."""
         return float(np.mean(np.sort(self.seconds)[: -(-len(self.seconds) // 3)]))
 
 

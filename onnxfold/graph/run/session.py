@@ -57,11 +57,7 @@ def has_other_floats(model: ModelProto) -> bool:
 
 
 def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) -> dict[str, Array]:
-    """Return inputs as a network takes them: empty ones with the dimensions that are fixed there, as many as it has.
-
-    Of two networks that are run on the same inputs, one may have fewer caches, and fewer heads in them, than the other.
-    One empty input is as good as another.
-    """
+    """Return inputs as a network takes them: as many, and empty ones, as of caches with fewer heads, of its sizes."""
     fitted = {name: values for name, values in feeds.items() if name in shapes or np.size(values)}
     empty = [values for values in feeds.values() if not np.size(values)]
     for name, wanted in shapes.items():

@@ -39,6 +39,8 @@ _REMEMBERED, _SMALL = 16, 1 << 18
 
 #: Names of inputs that hold the length of every sample: noise would be a mask that leaves nothing.
 _LENGTHS = re.compile(r"length|len(s|_|\b)|widths", re.IGNORECASE)
+#: Names of inputs beside an image that hold its height and width, or the factors that it was resized by.
+_SIDES, _FACTORS = re.compile(r"shape|size", re.IGNORECASE), re.compile(r"scale|ratio|factor", re.IGNORECASE)
 
 _SHAPES = 20
 _EXPONENT = 3.0
@@ -248,9 +250,9 @@ def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: Grap
         scale = input_scale(view, info.name)
         if scale is not None:
             return _scaled(random.standard_normal(shape), scale, info.dtype)
-        is_float, length = info.dtype.kind == "f", _full_length(view, info.name, info.dtype)
-        if length is not None:
-            return np.full(shape, length, info.dtype)
+        is_float, stated = info.dtype.kind == "f", _stated_sizes(view, info.name, info.dtype)
+        if stated is not None:
+            return np.full(shape, stated, info.dtype)
         return (random.standard_normal(shape) if is_float else random.integers(0, 2, shape)).astype(info.dtype)
 
     interface = token_interface(view)
@@ -266,8 +268,15 @@ def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: Grap
     return feeds
 
 
-def _full_length(view: GraphView, name: str, dtype: np.dtype[np.generic]) -> int | None:
-    """Return the length that an input states for every sample, all that there is; None of inputs that state none."""
+def _stated_sizes(view: GraphView, name: str, dtype: np.dtype[np.generic]) -> int | tuple[int, int] | None:
+    """Return the size that an input states of every sample, the whole one; None of inputs that state none."""
+    if (view.shape(name) or ())[1:] == (2,):  # as PaddleDetection's
+        images = [s for n in view.input_names if len(s := view.shape(n) or ()) == 4]
+        if len(images) == 1 and _FACTORS.search(name):
+            return 1
+        if len(images) == 1 and _SIDES.search(name):
+            height, width = images[0][2:] if (images[0][-1] or 0) > (images[0][1] or 0) else images[0][1:3]
+            return height or FREE_DIMENSION, width or FREE_DIMENSION
     if len(view.shape(name) or ()) != 1 or dtype.kind not in "iu" or not _LENGTHS.search(name):
         return None
     declared = view.declared_shapes
@@ -294,7 +303,8 @@ def describe_inputs(view: GraphView) -> str:
     """Return the kinds of inputs that :func:`synthetic_inputs` makes: 'dead leaves', 'Gaussian noise', ..."""
     if token_interface(view) is not None:
         return UNIFORM
-    kinds = ((i.dtype.kind if input_scale(view, i.name) is None else "f", len(i.shape)) for i in input_infos(view))
+    infos = [info for info in input_infos(view) if _stated_sizes(view, info.name, info.dtype) is None]
+    kinds = ((i.dtype.kind if input_scale(view, i.name) is None else "f", len(i.shape)) for i in infos)
     words = (_WORDS_BY_TYPE.get(kind) or _WORDS_BY_RANK.get(rank, "Gaussian noise") for kind, rank in kinds)
     return " and ".join(dict.fromkeys(words)) or "no inputs"
 
@@ -323,9 +333,9 @@ def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind:
     if scale is not None:
         return _scaled(_standard(shape, seed, kind), scale, dtype)
     random = np.random.default_rng(seed)
-    length = _full_length(view, name, dtype)
-    if length is not None:
-        return np.full(shape, length, dtype)
+    stated = _stated_sizes(view, name, dtype)
+    if stated is not None:
+        return np.full(shape, stated, dtype)
     if dtype.kind in "iu":
         return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
     if dtype.kind == "b":

@@ -156,11 +156,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
 
 
 def _with_free_batch(view: GraphView) -> GraphView:
-    """Return a copy whose Reshapes copy the batch where they state the one that is declared.
-
-    A network of a fixed batch of one meets the statistics of data with one image, which no image has: its inversion
-    took one batch per image, and lost to dead leaves.
-    """
+    """Return a copy whose Reshapes copy the declared batch: no single image has the statistics of data."""
     batch = batch_of(view)
     stating = [] if batch is None else [node for node in view.nodes if _states_batch(view, node, batch)]
     if not stating:
