@@ -52,6 +52,8 @@ _VECTORS = re.compile(r"embed|feature|hidden|pooler|descriptor", re.IGNORECASE)
 _SCORES = re.compile(r"logits|prob|softmax|scores?\b|class", re.IGNORECASE)
 #: Positions of detectors are many, and a box and a score take this many columns.
 _MANY, _BOX = 64, 5
+#: Rank of what stands along a line: a state of past frames has more.
+_LINE = 2
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,11 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     ends = [_end(view, name, shape) for name, shape in shapes.items()]
     tokens = token_interface(view) is not None
     softmax = any(end.op in _SOFTMAX for end in ends)
-    detects = not tokens and _detects(view, ends, samples)
+    inputs = [view.shape(name) or () for name in view.input_names]
+    states = [shape for shape in inputs if len(inputs) > 1 and len(shape) > _LINE and _carry(ends, shape)]
+    answers = [end for end in ends if not any(_carry([end], shape) for shape in states)]
+    images = [shape for shape in inputs if len(shape) == 4 and shape not in states]
+    detects = not tokens and _detects(view, answers, samples, has_image=bool(images))
     with view.without_assumptions():
         declared = {name: view.shape(name) or () for name in shapes}
     kinds = {}
@@ -87,7 +93,7 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         is_vector = rank <= 2 or sum(d != 1 for d in end.shape[1:]) <= 1  # or one number, per sample
         if end.op in _NUMBERED:
             kinds[end.name] = AnswerKind.NUMBERED
-        elif rank == 3 and end.op in _SOFTMAX and len(ends) == 1 and not tokens:  # a reader's characters, along a line
+        elif rank == 3 and end.op in _SOFTMAX and len(answers) == 1 and not tokens:  # characters along a line
             kinds[end.name] = AnswerKind.TOKENS
         elif detects and rank >= 2 and (not is_vector or end.shape[0] != samples or _stands_at_positions(end)):
             kinds[end.name] = AnswerKind.DETECTIONS
@@ -101,6 +107,11 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         else:
             kinds[end.name] = AnswerKind.REGRESSION
     return kinds
+
+
+def _carry(ends: Sequence[_End], shape: Shape) -> bool:
+    """Whether an output has the shape of an input: a state, for the next run."""
+    return any(end.shape[1:] == shape[1:] for end in ends)
 
 
 def _stands_at_positions(end: _End) -> bool:
@@ -152,11 +163,11 @@ def _kind_of_map(view: GraphView, end: _End, differ: bool) -> AnswerKind:
     return AnswerKind.REGRESSION if differ or _VECTORS.search(end.name) else AnswerKind.DENSE
 
 
-def _detects(view: GraphView, ends: Sequence[_End], samples: int) -> bool:
+def _detects(view: GraphView, ends: Sequence[_End], samples: int, *, has_image: bool) -> bool:
     """Whether outputs hold boxes and scores of many positions: of an image, side by side or in one."""
     if any(node.op_type == "NonMaxSuppression" for node in view.nodes):
         return True
-    if not any(len(view.shape(name) or ()) == 4 for name in view.input_names):
+    if not has_image:
         return False
     for shape in (end.shape for end in ends):
         if len(shape) == 2 and shape[0] >= _MANY and shape[0] % max(samples, 1) == 0 and shape[0] != samples:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
+import onnx.parser
 import pytest
 from click.testing import CliRunner
 
@@ -148,6 +148,16 @@ def test_numbers_along_a_recording_are_no_classes() -> None:
     view.fix_input_shapes({"x": (None, None, 64)})
     view.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 31
     assert answer_kinds(view, {"scores": (4, 1, 31)}, 4) == {"scores": AnswerKind.CLASSES}
+
+
+def test_states_of_past_frames_are_no_images() -> None:
+    """Scores of sounds beside four states of rank 4 were boxes."""
+    text = """<ir_version: 8, opset_import: ["" : 13]>
+    vad (float[1, t, 80] speech, float[1, 80, 19, 1] state) => (float[1, t, 80] scores, float[1, 80, 19, 1] next)
+    { scores = Softmax(speech) next = Relu(state) }"""
+    view = load(onnx.parser.parse_model(text))
+    kinds = answer_kinds(view, {"scores": (1, 100, 80), "next": (1, 80, 19, 1)}, 1)
+    assert kinds["scores"] == AnswerKind.TOKENS
 
 
 def test_one_answer_everywhere_tells_nothing_of_others() -> None:
