@@ -46,12 +46,9 @@ class BenchOptions(TypedDict, total=False):
 
 @takes_keywords(BenchOptions, port=None, host=None, repeats=100, warm_up=10, threads=1, seed=0, input_shapes=None)
 def bench(
-    models: Sequence[str | Path],
-    devices: Sequence[str] = (ALL,),
-    *,
-    progress: Progress = silent,
+    models: Sequence[str | Path], devices: Sequence[str] = (ALL,), *, progress: Progress = silent,
     **options: Unpack[BenchOptions],
-) -> list[BenchResult]:
+) -> list[BenchResult]:  # fmt: skip
     """Measure ONNX models on devices; return rows, model by model, in each the devices in the order given.
 
     Devices are names or TOML files of profiles, 'host' for this machine, 'all' for it and every known board. What could

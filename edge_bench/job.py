@@ -77,15 +77,9 @@ class Runner(Protocol):
 
 
 def prepare_job(
-    model: str | Path,
-    work: Path,
-    inputs: Sequence[Mapping[str, Array]] | None = None,
-    *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    samples: int = 20,
-    seed: int = 0,
-    **fields: Any,
-) -> BenchJob:
+    model: str | Path, work: Path, inputs: Sequence[Mapping[str, Array]] | None = None, *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None, samples: int = 20, seed: int = 0, **fields: Any,
+) -> BenchJob:  # fmt: skip
     """Write a model for inferences of one sample, and compute what it should give for inputs, or for generated ones."""
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)

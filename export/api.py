@@ -68,12 +68,10 @@ def to_c_array(model: ModelLike, path: str | Path, **options: Unpack[drafts.Expo
 )  # fmt: skip
 @blames_broken_files
 def export_model(
-    model: ModelLike,
-    path: str | Path,
-    *,
+    model: ModelLike, path: str | Path, *,
     within: Callable[[drafts.ExportReport], AbstractContextManager[Any]] = nullcontext,
     **options: Unpack[drafts.ExportOptions],
-) -> drafts.ExportReport:
+) -> drafts.ExportReport:  # fmt: skip
     """Export a model and check that the file computes the same.
 
     Parameters

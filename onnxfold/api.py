@@ -89,14 +89,9 @@ def fold(
 
 
 def fold_request(
-    model: ModelLike,
-    config: FoldConfig,
-    progress: Progress = silent,
-    *,
-    run_on: ChosenInputs | None = None,
-    measures_latency: bool = True,
-    networks: JoinedModel | None = None,
-) -> FoldResult:
+    model: ModelLike, config: FoldConfig, progress: Progress = silent, *, run_on: ChosenInputs | None = None,
+    measures_latency: bool = True, networks: JoinedModel | None = None,
+) -> FoldResult:  # fmt: skip
     """Fold a model, which may be made of networks, as a checked request says.
 
     Inputs that many folds of a model share may be passed on, as

@@ -32,15 +32,9 @@ _GOALS = ("sparsity", "max_params", "max_macs", "max_ram", "max_flash", "device"
 
 @takes_options([name for name, option in OPTIONS.items() if option.in_merge])
 def merge(
-    models: Sequence[ModelLike],
-    width: float | None = None,
-    *,
-    heads: str = "auto",
-    labels: Sequence[str] = (),
-    until: str | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[MergeOptions],
-) -> FoldResult:
+    models: Sequence[ModelLike], width: float | None = None, *, heads: str = "auto", labels: Sequence[str] = (),
+    until: str | None = None, progress: Progress | None = None, **options: Unpack[MergeOptions],
+) -> FoldResult:  # fmt: skip
     """Merge trained networks of one layout into one, without data and without training.
 
     The networks are put beside each other in one graph, which computes exactly what they compute, and which is folded.

@@ -246,14 +246,9 @@ def _short(text: str) -> str:
 
 
 def answers(
-    dut: Dut,
-    job: BenchJob,
-    signature: Signature,
-    timeout_s: float,
-    *,
-    budget_s: float = 120.0,
+    dut: Dut, job: BenchJob, signature: Signature, timeout_s: float, *, budget_s: float = 120.0,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[list[list[Array]], list[Inference]]:
+) -> tuple[list[list[Array]], list[Inference]]:  # fmt: skip
     """Run the first inputs of a job once each, until the time is up: large inputs take long on a serial line.
 
     Return the outputs, in the order of inputs and of the model's outputs, and the inferences with their times.

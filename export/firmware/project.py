@@ -92,13 +92,9 @@ class ProjectOptions(TypedDict, total=False):
 )  # fmt: skip
 @blames_broken_files
 def write_project(
-    model: ModelLike,
-    directory: str | Path,
-    kind: str,
-    *,
-    within: Callable[[FirmwareReport], AbstractContextManager[Any]] = nullcontext,
-    **options: Unpack[ProjectOptions],
-) -> FirmwareReport:
+    model: ModelLike, directory: str | Path, kind: str, *,
+    within: Callable[[FirmwareReport], AbstractContextManager[Any]] = nullcontext, **options: Unpack[ProjectOptions],
+) -> FirmwareReport:  # fmt: skip
     """Write a project that puts a model on a board: the folder appears complete, or not at all.
 
     `kind` is 'arduino' for an Arduino Nano 33 BLE, 'esp-idf' for an ESP-EYE, 'qemu' for QEMU's Cortex-M4F. A free batch

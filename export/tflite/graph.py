@@ -153,16 +153,9 @@ class Graph:
         return self.constant(list(values), dtype=np.int32)
 
     def op(
-        self,
-        code: str,
-        inputs: Sequence[Value],
-        shape: Shape,
-        element_type: str = "",
-        *,
-        name: str = "",
-        version: int = 1,
-        **options: Any,
-    ) -> Value:
+        self, code: str, inputs: Sequence[Value], shape: Shape, element_type: str = "", *, name: str = "",
+        version: int = 1, **options: Any,
+    ) -> Value:  # fmt: skip
         """Append an operator with one output; its type is that of the first input unless given."""
         output = Value(tuple(shape), element_type or inputs[0].element_type, name or code.lower())
         self._append(Operator(code, list(inputs), [output], options, version))

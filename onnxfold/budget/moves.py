@@ -127,13 +127,9 @@ class NextMoves:
     """One move per group, kept up to date while moves are taken."""
 
     def __init__(
-        self,
-        costs: Sequence[SingleMoves],
-        curves: Sequence[Matrix],
-        widths: Integers,
-        free: Sequence[int],
+        self, costs: Sequence[SingleMoves], curves: Sequence[Matrix], widths: Integers, free: Sequence[int],
         target: Callable[[int, int], int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._curves, self._target = curves, target
         self._costs = [cost.start_at(widths) for cost in costs]
         self.widths = widths.copy()

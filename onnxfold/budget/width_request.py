@@ -116,14 +116,9 @@ def whole_widths(graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: Fo
 
 
 def width_request(
-    graphs: Sequence[tuple[GraphView, list[FoldGroup]]],
-    config: FoldConfig,
-    size: ModelSize,
-    *,
-    adds_biases: bool,
-    adds_nodes: bool = False,
-    whole: Sequence[int] = (),
-) -> WidthRequest:
+    graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, size: ModelSize, *, adds_biases: bool,
+    adds_nodes: bool = False, whole: Sequence[int] = (),
+) -> WidthRequest:  # fmt: skip
     """Return the conditions of a configuration on the widths of some graphs."""
     groups = [group for _, members in graphs for group in members]
     preferred: list[tuple[int, ...]] = []

@@ -33,14 +33,9 @@ class WidthSpace:
 
     @classmethod
     def of(
-        cls,
-        groups: Sequence[FoldGroup],
-        ratios: Mapping[str, float],
-        keep: Sequence[str],
-        round_to: int = 1,
-        preferred: Sequence[tuple[int, ...]] = (),
-        whole: Sequence[int] = (),
-    ) -> "WidthSpace":
+        cls, groups: Sequence[FoldGroup], ratios: Mapping[str, float], keep: Sequence[str], round_to: int = 1,
+        preferred: Sequence[tuple[int, ...]] = (), whole: Sequence[int] = (),
+    ) -> "WidthSpace":  # fmt: skip
         """Return the space of a request."""
         if groups and all(width_step(group, round_to) % round_to for group in groups):
             widest = max(groups, key=lambda group: group.size)

@@ -172,15 +172,9 @@ class NodeContext(NodeReader):
             )
 
     def count(
-        self,
-        axis: Axis,
-        place: str | int,
-        *,
-        element: int | None = None,
-        start: int = 0,
-        stop: int | None = None,
+        self, axis: Axis, place: str | int, *, element: int | None = None, start: int = 0, stop: int | None = None,
         each: int = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Declare that an attribute, or a constant input by number, holds how many `each` are in ``start:stop``."""
         width = self.width(axis)
         if width is not None:
@@ -289,14 +283,9 @@ find_rule = _RULES.find
 
 
 def channel_rule(
-    *op_types: str,
-    since: int = 1,
-    domain: str = "",
-    mixes: str = "it mixes the positions of this axis",
-    computes: ComputesFunction | None = None,
-    result: Result = Result.NEW,
-    carries: bool = False,
-) -> Callable[[RuleFunction], RuleFunction]:
+    *op_types: str, since: int = 1, domain: str = "", mixes: str = "it mixes the positions of this axis",
+    computes: ComputesFunction | None = None, result: Result = Result.NEW, carries: bool = False,
+) -> Callable[[RuleFunction], RuleFunction]:  # fmt: skip
     """Register a rule for operators.
 
     Parameters

@@ -258,12 +258,9 @@ def _make_group(
 
 
 def _refusals(
-    view: GraphView,
-    elements: Elements,
-    declarations: list[Declaration],
-    groups: list[FoldGroup],
+    view: GraphView, elements: Elements, declarations: list[Declaration], groups: list[FoldGroup],
     blocked: _BlockedUnits,
-) -> list[Refusal]:
+) -> list[Refusal]:  # fmt: skip
     """Return a refusal for every weight axis of a linear operator with channels outside of all groups."""
     grouped: dict[Axis, int] = defaultdict(int)
     for group in groups:

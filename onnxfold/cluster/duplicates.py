@@ -93,13 +93,9 @@ def _project(
 
 
 def _other_axes(
-    values: Array,
-    member: Member,
-    others: list[tuple[int, Member]],
-    labels: list[Labels],
-    draws: list[Vector],
+    values: Array, member: Member, others: list[tuple[int, Member]], labels: list[Labels], draws: list[Vector],
     random: np.random.Generator,
-) -> dict[int, tuple[int, Vector]]:
+) -> dict[int, tuple[int, Vector]]:  # fmt: skip
     """Return axis -> (blocks, random vector along it), equal on columns of one class."""
     vectors = {}
     for axis in range(values.ndim):

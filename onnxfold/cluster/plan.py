@@ -74,12 +74,9 @@ class FoldPlan:
 
 
 def plan_folds(
-    groups: Sequence[FoldGroup],
-    widths: Sequence[int],
-    partition: Callable[[int, int], ChannelPartition],
-    progress: Progress = silent,
-    classes: Sequence[Labels] = (),
-) -> FoldPlan:
+    groups: Sequence[FoldGroup], widths: Sequence[int], partition: Callable[[int, int], ChannelPartition],
+    progress: Progress = silent, classes: Sequence[Labels] = (),
+) -> FoldPlan:  # fmt: skip
     """Partition every group that shrinks."""
     shrinking = [i for i, group in enumerate(groups) if widths[i] < group.size]
     partitions = []

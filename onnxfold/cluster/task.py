@@ -157,14 +157,9 @@ class Computed(Candidates):
     """Partitions that are computed one width at a time; errors are measured on a grid and interpolated."""
 
     def __init__(
-        self,
-        task: Task,
-        compute: Callable[[Task, int], ChannelPartition],
-        cluster: str,
-        distinct: int | None = None,
-        *,
-        forgets: bool = False,
-    ) -> None:
+        self, task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str, distinct: int | None = None,
+        *, forgets: bool = False,
+    ) -> None:  # fmt: skip
         """Take what computes a partition; it `forgets` where weights alone say the same after errors are known."""
         self.cluster, self._task, self._compute, self._forgets = cluster, task, compute, forgets
         self._distinct = task.distinct if distinct is None else distinct

@@ -37,14 +37,9 @@ from onnxfold.terminal import say, say_table
 @shared.common
 @click.pass_context
 def bench(
-    context: click.Context,
-    /,
-    models: tuple[Path, ...],
-    devices: tuple[str, ...],
-    json_path: Path | None,
-    html_path: Path | None,
-    **options: Any,
-) -> None:
+    context: click.Context, /, models: tuple[Path, ...], devices: tuple[str, ...], json_path: Path | None,
+    html_path: Path | None, **options: Any,
+) -> None:  # fmt: skip
     """Measure or estimate latency, memory and outputs of models on devices.
 
     Every row names its method. A board is measured if --port or --host reaches it. Rows of other boards come from

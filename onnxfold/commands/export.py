@@ -61,15 +61,9 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
 @shared.common
 @click.pass_context
 def export(
-    context: click.Context,
-    /,
-    model: Path,
-    output: Path,
-    report: Path | None,
-    no_verify: bool,
-    runtime: str | None,
+    context: click.Context, /, model: Path, output: Path, report: Path | None, no_verify: bool, runtime: str | None,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Export IN.onnx to a TFLite file, a C array that holds one, or a firmware project."""
     from onnxfold.export import export_model
     from onnxfold.export.firmware import write_project

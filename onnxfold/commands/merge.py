@@ -46,14 +46,9 @@ _MORE = {
 @options_for("merge", _MORE, {"cluster": ("matching", "zip", "by-place")})
 @click.pass_context
 def merge(
-    context: click.Context,
-    /,
-    models: tuple[Path, ...],
-    output: Path,
-    labels: str | None,
-    no_verify: bool,
+    context: click.Context, /, models: tuple[Path, ...], output: Path, labels: str | None, no_verify: bool,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Merge trained networks of one layout into OUT.onnx, at the width of one of them by default.
 
     Layers correspond by structure, not by name, and may have different widths. The networks are joined into one exact

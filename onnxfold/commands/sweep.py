@@ -70,15 +70,9 @@ _MORE: dict[str, Sequence[shared.Decorator]] = {
 @shared.options_for("sweep", _MORE)
 @click.pass_context
 def sweep(
-    context: click.Context,
-    /,
-    models: tuple[Path, ...],
-    out: Path,
-    pick: str | None,
-    prefer: str | None,
-    as_json: bool,
+    context: click.Context, /, models: tuple[Path, ...], out: Path, pick: str | None, prefer: str | None, as_json: bool,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Fold models in every combination of goals, methods, refinements and seeds; measure, compare and pick.
 
     Every goal is one value of --sparsity, of a limit or of --device. Without MODEL, --pick asks the results in DIR.

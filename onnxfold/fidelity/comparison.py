@@ -58,14 +58,9 @@ class CompareOptions(TypedDict, total=False):
     text=None, tokenizer=None, window=WINDOW, windows=WINDOWS, mean=None, std=None, channels=RGB, seed=0, threads=1,
 )  # fmt: skip
 def compare(
-    a: ModelLike,
-    b: ModelLike,
-    inputs: Given | None = None,
-    labels: Array | None = None,
-    *,
-    progress: Progress | None = None,
-    **options: Unpack[CompareOptions],
-) -> ComparisonReport:
+    a: ModelLike, b: ModelLike, inputs: Given | None = None, labels: Array | None = None, *,
+    progress: Progress | None = None, **options: Unpack[CompareOptions],
+) -> ComparisonReport:  # fmt: skip
     """Measure how close model `b` is to model `a` on the same inputs, and what both of them cost.
 
     Parameters

@@ -32,14 +32,9 @@ class FoldResult:
     """
 
     def __init__(
-        self,
-        written: WrittenModel,
-        report: FoldReport,
-        *,
-        external_data: bool = False,
-        reads: Callable[[], Iterable[Read]] = tuple,
-        folder: ModelFolder | None = None,
-    ) -> None:
+        self, written: WrittenModel, report: FoldReport, *, external_data: bool = False,
+        reads: Callable[[], Iterable[Read]] = tuple, folder: ModelFolder | None = None,
+    ) -> None:  # fmt: skip
         self._folder = folder
         self.view = written.view
         self._reads = reads

@@ -118,14 +118,9 @@ def check_request(config: FoldConfig, *, of_networks: bool = False) -> None:
 
 
 def open_task(
-    model: ModelLike,
-    config: FoldConfig,
-    progress: Progress,
-    *,
-    networks: JoinedModel | None = None,
-    shared_inputs: ChosenInputs | None = None,
-    size: ModelSize | None = None,
-) -> FoldTask:
+    model: ModelLike, config: FoldConfig, progress: Progress, *, networks: JoinedModel | None = None,
+    shared_inputs: ChosenInputs | None = None, size: ModelSize | None = None,
+) -> FoldTask:  # fmt: skip
     """Open a model, and check the options that depend on it; `size` is what it cost before words went."""
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)

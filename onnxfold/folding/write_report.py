@@ -58,13 +58,9 @@ _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
 
 
 def write_report(
-    before: BeforeFold,
-    folded: FoldedModel,
-    refinement: RefinementRecord | None,
-    written: WrittenModel,
-    verified: VerificationResult,
-    notes: Sequence[str],
-) -> FoldReport:
+    before: BeforeFold, folded: FoldedModel, refinement: RefinementRecord | None, written: WrittenModel,
+    verified: VerificationResult, notes: Sequence[str],
+) -> FoldReport:  # fmt: skip
     """Return the report of a fold."""
     task, config, request, inputs = before.dropped.task, folded.config, folded.request, written.inputs
     opened, method = task.opened, task.method

@@ -54,14 +54,9 @@ def refill(field: Any, messages: Iterable[Any]) -> None:
 
 
 def rewritten(
-    node: NodeProto,
-    *,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    attributes: Mapping[str, object] = MappingProxyType({}),
-    without: Collection[str] = (),
-    op_type: str = "",
-) -> NodeProto:
+    node: NodeProto, *, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None,
+    attributes: Mapping[str, object] = MappingProxyType({}), without: Collection[str] = (), op_type: str = "",
+) -> NodeProto:  # fmt: skip
     """Return a node that differs from another one in some respects; another operator is one of ONNX."""
     made = deepcopy(node)
     if op_type:

@@ -178,11 +178,7 @@ def input_infos(view: GraphView) -> list[InputInfo]:
 
 
 def without_labels(inputs: list[InputInfo], user_arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Array | None]:
-    """Return a user's arrays by the names of inputs, and the labels if there are any.
-
-    Labels are called `y` or `labels`. The samples of a model with one input may be called `x` or `images` instead of
-    after the input.
-    """
+    """Return a user's arrays by input, `x` or `images` for an only one, and the labels, `y` or `labels`, if any."""
     arrays, names = dict(user_arrays), {info.name for info in inputs}
     labels = [arrays.pop(name) for name in LABELS if name in arrays and name not in names]
     if len(labels) > 1:

@@ -234,10 +234,9 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
 
 def _shortest_input(view: GraphView, sizes: dict[str, Shape], name: str) -> Shape | None:
-    """Return the smallest length of the last axis of an input with which a network runs, behind a usual batch.
+    """Return the smallest last axis of an input with which a network runs, behind a usual batch.
 
-    Where the batch is a length, it also runs with one frame less: 62 rows of 52 numbers are 31 of 104, and 61 are no
-    whole ones.
+    Where the batch is a length, it also runs with one frame less: 62 rows of 52 numbers are 31 of 104, unlike 61.
     """
     weights, declared = sum(map(view.weight_size, view.float_weight_names())), sizes[name][0]
     longest = min(_LONGEST, _TRIED_WEIGHTS // max(weights, 1))

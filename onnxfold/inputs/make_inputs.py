@@ -211,9 +211,8 @@ def with_own_text(
 ) -> ModelInputs:
     """Return a user's texts, and between them what the model writes; as they are where it cannot write.
 
-    What is kept of a network is chosen on what it is run on, and a few thousand words have few subjects: of other texts
-    more is lost than where nothing is shown. A quarter of what a model reads is therefore its own, and more of it where
-    little is given.
+    A few thousand words have few subjects: of other texts more is lost than where nothing is shown. A quarter of the
+    whole is therefore its own text, and more of it where little is given.
     """
     name = None if texts.interface.ids is None else texts.interface.ids.name
     arrays = [batch[name] for batch in user_inputs.batches if name in batch]

@@ -90,8 +90,7 @@ class ModelInputs:
     def fit_rules(self) -> FitRules:
         """How a fit on them weights, doubts and follows what they show.
 
-        Covariances are shrunk where there may be too few samples, or of too doubtful a kind, for those of wide layers.
-        Small images are generated in the number that is needed; of tokens there could always be more.
+        Covariances are shrunk for wide layers where there may be too few samples, or of too doubtful a kind.
         """
         doubt = self.facts.doubt if self.pixels >= self.facts.doubted_from else NO_DOUBT
         doubt = DOUBT_OF_TEXT if self.continues_text else DOUBT_OF_IMAGES if self.is_doubted else doubt

@@ -98,14 +98,9 @@ def clock_for(threads: int) -> Clock:
 
 
 def time_interleaved(
-    runs: Sequence[Callable[[], object]],
-    *,
-    rounds: int = ROUNDS,
-    most_rounds: int | None = None,
-    budget_s: float = 0.0,
-    turn_s: float = TURN_S,
-    clock: Clock = time.perf_counter,
-) -> Timing:
+    runs: Sequence[Callable[[], object]], *, rounds: int = ROUNDS, most_rounds: int | None = None,
+    budget_s: float = 0.0, turn_s: float = TURN_S, clock: Clock = time.perf_counter,
+) -> Timing:  # fmt: skip
     """Time runs in turn."""
     start = clock()
     turns = [_plan_turn(run, turn_s, clock) for run in runs]
@@ -152,13 +147,9 @@ _BUDGET_S = 0.2
 
 
 def latency_of_two(
-    before: tuple[ModelLike, GraphView],
-    after: tuple[ModelLike, GraphView],
-    feeds: Callable[[list[InputInfo]], Feeds],
-    *,
-    threads: int,
-    clock: Clock | None = None,
-) -> LatencyRecord | None:
+    before: tuple[ModelLike, GraphView], after: tuple[ModelLike, GraphView], feeds: Callable[[list[InputInfo]], Feeds],
+    *, threads: int, clock: Clock | None = None,
+) -> LatencyRecord | None:  # fmt: skip
     """Return the latencies of two models with the same inputs.
 
     None where a model does not run in its own type, may never end, or does not fit beside the other into memory.

@@ -119,8 +119,7 @@ def load_with(settings: Mapping[str, str]) -> Iterator[None]:
 def crowd(parallel_loop: Callable[[], object], threads: int) -> Iterator[None]:
     """Keep idle OpenMP threads in addition to the computing ones.
 
-    GNU's OpenMP lets threads spin for about a millisecond, but only for microseconds while it manages more threads than
-    there are cores. The idle ones sleep; nothing is computed in another order.
+    GNU's OpenMP lets threads spin for a millisecond, but for microseconds while there are more of them than cores.
     """
     teams = 0 if threads < 2 else max(-(-(_affinity() - threads + 1) // (threads - 1)), 1)
     done = Event()

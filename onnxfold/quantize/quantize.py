@@ -148,9 +148,8 @@ INTEGER_OPERATORS = ("MatMul", "Gather")
 def to_integer_products(model: ModelProto, types: Mapping[str, Any] = NOTHING) -> GraphView:
     """Return a float32 model with products of integers; takes and raises what `to_qdq` does without ranges.
 
-    Every product of an activation with a constant matrix becomes DynamicQuantizeLinear and MatMulInteger, which
-    onnxruntime computes as one; tables of words become int8, too. Bits and scales of weights are those of
-    :func:`to_qdq`. All else stays in float32.
+    Products with constant matrices become DynamicQuantizeLinear and MatMulInteger, which onnxruntime computes as one,
+    and tables of words int8. Bits and scales of weights are those of :func:`to_qdq`. All else stays in float32.
     """
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
     from onnxruntime.quantization.quant_utils import QuantizationMode

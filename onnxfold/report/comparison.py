@@ -148,13 +148,9 @@ class ComparisonReport(FidelityReport):
         return "\n".join(lines)
 
     def failures(
-        self,
-        *,
-        min_agreement: float | str | None = None,
-        max_error: float | None = None,
-        min_cosine: float | None = None,
-        max_kl: float | None = None,
-    ) -> list[str]:
+        self, *, min_agreement: float | str | None = None, max_error: float | None = None,
+        min_cosine: float | None = None, max_kl: float | None = None,
+    ) -> list[str]:  # fmt: skip
         """Return one line for every threshold that an output misses; none if all are met.
 
         Parameters

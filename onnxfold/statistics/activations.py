@@ -115,8 +115,8 @@ class Activations:
     ) -> Iterator[NodeProto]:
         """Yield the nodes in order, to be run by the caller; forget after each what no later one reads.
 
-        Where it is known which tensors are looked at, the walk ends there, and :meth:`run` runs no node that none of
-        them depends on: a language model's scores take more than all the rest. Else it ends after `until` nodes.
+        It ends behind the tensors that are looked at, where these are known, as before a language model's scores, which
+        take more than all the rest; :meth:`run` runs no other node. Else it ends after `until` nodes.
         """
         nodes = self.view.nodes[:until]
         if looked_at is not None:

@@ -121,13 +121,9 @@ Take = Callable[[int, list[ConsumerMoments]], None]
 
 
 def observe(
-    view: GraphView,
-    groups: Sequence[FoldGroup],
-    inputs: Batches | StagedBatches,
-    take: Take,
-    how: Observing = Observing(),
-    progress: Progress = silent,
-) -> Observation:
+    view: GraphView, groups: Sequence[FoldGroup], inputs: Batches | StagedBatches, take: Take,
+    how: Observing = Observing(), progress: Progress = silent,
+) -> Observation:  # fmt: skip
     """Run a network once."""
     reference = view.copy()
     activations = Activations(reference, inputs)

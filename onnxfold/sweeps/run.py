@@ -53,14 +53,9 @@ class Place:
 
 
 def run_sweep(
-    request: SweepRequest,
-    folder: SweepFolder,
-    place: Place,
-    tell: Progress = silent,
-    *,
-    resume: bool = True,
+    request: SweepRequest, folder: SweepFolder, place: Place, tell: Progress = silent, *, resume: bool = True,
     latency_threads: int | None = 1,
-) -> list[Row]:
+) -> list[Row]:  # fmt: skip
     """Run all jobs of a request that have no row yet, then time models with these threads; return the rows."""
     jobs = request.jobs()
     with folder.opened():
@@ -87,14 +82,9 @@ def run_sweep(
 
 
 def run_jobs(
-    client: "Client",
-    jobs: Sequence[Job],
-    take: Callable[[Job, Outcome], None],
-    tell: Progress,
-    *,
-    work: Callable[..., Outcome] = run_job,
-    inputs: Callable[..., Any] = make_inputs,
-) -> None:
+    client: "Client", jobs: Sequence[Job], take: Callable[[Job, Outcome], None], tell: Progress, *,
+    work: Callable[..., Outcome] = run_job, inputs: Callable[..., Any] = make_inputs,
+) -> None:  # fmt: skip
     """Run jobs; every one ends in an outcome, in whatever order."""
     from distributed import as_completed
 

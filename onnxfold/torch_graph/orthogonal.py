@@ -18,9 +18,8 @@ _TINY = 1e-12
 class RelativeSteps:
     """Moves weights by steps relative to their size: matrices by their orthogonalised momentum, or all by Adam.
 
-    Folded networks keep few directions per layer, and gradients of layers without BatchNormalization differ by orders
-    between directions; a step that is orthogonalised moves all of them alike (Muon: Jordan et al., 2024). Scales,
-    biases and wide tables go by Adam.
+    Folded networks keep few directions per layer, whose gradients differ by orders; an orthogonalised step moves all of
+    them alike (Muon: Jordan et al., 2024). Scales, biases and wide tables go by Adam.
     """
 
     def __init__(self, weights: Sequence[Tensor], *, orthogonal: bool = True) -> None:

@@ -27,9 +27,8 @@ _ROLES = frozenset(Role) - {Role.BASIS, Role.GAIN}
 class DeadToDuplicates(Pass):
     """Give dead channels the rows of a live one, and consumers that read nothing of them.
 
-    Case 1: all consumer columns of a channel are zero. Case 2: the channel is zero whatever the input is, since its
-    rows are zero and what follows up to the consumers makes zero of its bias. Where it makes another number of it, what
-    consumers read of the channel goes into their biases, where they have room for it, and case 1 holds.
+    Case 1: all consumer columns of a channel are zero. Case 2: the channel is zero whatever the input is. Where what
+    follows makes another number of it, what consumers read of it goes into their biases, if they have room.
     """
 
     groups: tuple[FoldGroup, ...]  # all groups of the graph

@@ -97,14 +97,12 @@ class LiftConstants(Pass):
 class FoldConstants(Pass):
     """Replace nodes by their values where these do not depend on the model's inputs.
 
-    Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
-    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
-    or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
-    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes`, or a `share` of all
-    weights, is materialised unless it replaces weights of at least that size, and does not stay beside them: a pitch
-    tracker of .1 MB computes windows and filters of 1 MB, which would be its weights. No table that ids are looked up
-    in is written a second time, turned. QuantizeLinear and DequantizeLinear stay, they are what a quantised model is
-    about. BatchNormalization is never touched.
+    Case 1: every input is an initializer. Case 2: Shape of a tensor whose dimensions are all known. Case 3: single
+    known dimensions picked or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an
+    initializer. Nothing that would grow beyond `limit_bytes`, or a `share` of all weights, is materialised unless it
+    replaces weights of at least that size, and does not stay beside them: a pitch tracker of .1 MB computes windows and
+    filters of 1 MB. No table of ids is written a second time, turned. QuantizeLinear, DequantizeLinear and
+    BatchNormalization stay.
     """
 
     limit_bytes: int = 1 << 20

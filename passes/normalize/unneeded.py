@@ -138,10 +138,9 @@ _Source = tuple[str, bool]
 class UnshareInitializers(Pass):
     """Copy vectors (one axis longer than 1) that several inputs read.
 
-    Optimisers deduplicate equal biases and BatchNormalization parameters; sharing would couple the channels
-    of layers that have nothing to do with each other. Copies that stay equal are shared again by ShareInitializers.
-    Matrices and filters stay shared: there the sharing is the model's own (siamese branches, tied weights), and
-    its channels really are the same.
+    Optimisers deduplicate equal biases and BatchNormalization parameters, which would couple channels of unrelated
+    layers. Copies that stay equal are shared again by ShareInitializers. Matrices and filters stay shared: there the
+    sharing is the model's own (siamese branches, tied weights).
     """
 
     def run(self, view: GraphView) -> PassResult:

@@ -36,15 +36,9 @@ class SideBySide:
     """Both networks' activations, and how their axes correspond."""
 
     def __init__(
-        self,
-        reference: GraphView,
-        folded: GraphView,
-        plan: FoldPlan,
-        inputs: Batches | StagedBatches,
-        *,
-        matches: Literal["nothing", "deviating", "all"] = "nothing",
-        heals: bool = False,
-    ) -> None:
+        self, reference: GraphView, folded: GraphView, plan: FoldPlan, inputs: Batches | StagedBatches, *,
+        matches: Literal["nothing", "deviating", "all"] = "nothing", heals: bool = False,
+    ) -> None:  # fmt: skip
         self.plan = plan
         self._heals = heals
         self._matches = matches  # BatchNormalizations whose statistics are matched to the inputs

@@ -26,10 +26,9 @@ _LEAST_COLUMNS = 4
 class FactorTables(Pass):
     """Let a table be narrower than what reads it: E[ids] becomes E[ids] I.
 
-    Case 1: Gather of rows of a large weight of two axes that no other node reads, and whose result is no output of the
-    graph and is read by no body. A table that the head of a language model shares stays: a copy of it would take what
-    the fold removes. The columns of the table are then channels that a product alone reads, and may be rotated; while
-    none of them goes, there is no need of the product.
+    Case 1: Gather of rows of a large weight of two axes that no other node, body or output reads; a table that the head
+    of a language model shares stays. The columns of the table are then channels that a product alone reads, and may be
+    rotated; while none of them goes, there is no need of the product.
     """
 
     only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
@@ -202,10 +201,9 @@ class FactorQueries(Pass):
     """Let queries be computed of fewer numbers than they are: x W becomes (x I) W.
 
     Case 1: a MatMul whose result becomes the queries of attention with a cache
-    (:func:`onnxfold.language.lookups.query_products`), where two products with narrower weights can be smaller than
-    one. What is cached keeps the sizes of heads, so dimensions inside them stay. Scores are products of queries and
-    keys, and suffer little where queries are of low rank. What lies between I and W may be rotated; while it keeps its
-    width, there is no need of the product.
+    (:func:`onnxfold.language.lookups.query_products`), where two narrower products can be smaller than one. What is
+    cached keeps the sizes of heads; scores suffer little where queries are of low rank. What lies between I and W may
+    be rotated; while it keeps its width, there is no need of the product.
     """
 
     only: frozenset[str] | None = None  # the names of the matrices that are written; all if None

@@ -20,13 +20,12 @@ _TURNED = (2, 1, 0)  # by a Transpose without a permutation
 
 @dataclass(frozen=True)
 class HeadsFromBatch(Pass):
-    """Let products over batch and heads keep both axes.
+    """Let products over batch and heads keep both axes: on one axis of unknown size, nothing says which head is which.
 
     Case 1: (B, N, S, H) -> (B*N, S, H), products and a softmax, -> (B, N, S, H), as BART, OPT, CLIP and Whisper were
     written for years, goes without the views. Case 2: (S, B, N*H) -> (S, B*N, H) -> (B*N, S, H), products and a
-    softmax, -> (S, B*N, H) -> (S*B, N*H), as torch's MultiheadAttention that gives its weights, goes through
-    (S, B, N, H). Batch and heads on one axis, of a size that is not known, hide which of its positions are which head.
-    Where anything else reads a tensor between such views, all of them stay.
+    softmax, -> (S, B*N, H) -> (S*B, N*H), as torch's MultiheadAttention that gives its weights, goes through (S, B, N,
+    H). Where anything else reads a tensor between such views, all of them stay.
     """
 
     def run(self, view: GraphView) -> PassResult:

@@ -89,9 +89,8 @@ class ViewsToTranspose(Rewrite):
     """Let no view hide which axis is which.
 
     Case 1: (B, N, S, H) -> (B*N, S, H) -> swap -> (B, N, H, S), as the dynamo exporter transposes keys, is a Transpose;
-    so is Unsqueeze, Transpose, Squeeze. Batch and heads on one axis, of a size that is not known, hide which of its
-    positions are which head. Case 2: (S, B, N*H) -> (S, B*N, H) -> swap -> (B, N, S, H), torch's MultiheadAttention, is
-    a Reshape that gives heads an axis, and a Transpose.
+    so is Unsqueeze, Transpose, Squeeze. Case 2: (S, B, N*H) -> (S, B*N, H) -> swap -> (B, N, S, H), torch's
+    MultiheadAttention, is a Reshape that gives heads an axis, and a Transpose.
     """
 
     patterns = (chain(_VIEWS, "Transpose", _VIEWS),)

@@ -112,3 +112,43 @@ def test_duplicates_are_those_whose_merge_keeps_mean_and_variance(copies: dict[i
             assert relative_difference(run(model, feeds), run(result.model, feeds)) < 1e-5
         result = quick_fold(model, channel_ratio=0.25, method=method, verify=False)  # some pairs only: repaired
         assert result.report.groups[0].folded_width == 6
+
+
+def _layer_norm(g: GraphBuilder, x: str, parts: bool) -> str:
+    """As one operator, or as exporters write it before operator set 17."""
+    width = g.shapes[x][0]
+    scale = g.constant(f"{x}_scale", np.linspace(0.5, 1.5, width, dtype=np.float32))
+    shift = g.constant(f"{x}_shift", np.linspace(-0.2, 0.2, width, dtype=np.float32))
+    if not parts:
+        return g.node("LayerNormalization", [x, scale, shift], [width])
+    off = g.node("Sub", [x, g.node("ReduceMean", [x], [1], axes=[-1])], [width])
+    squares = g.node("Pow", [off, g.constant(f"{x}_two", np.float32(2.0))], [width])
+    variance = g.node("ReduceMean", [squares], [1], axes=[-1])
+    deviation = g.node("Sqrt", [g.node("Add", [variance, g.constant(f"{x}_e", np.float32(1e-5))], [1])], [1])
+    normed = g.node("Mul", [g.node("Div", [off, deviation], [width]), scale], [width])
+    return g.node("Add", [normed, shift], [width])
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_channels_of_one_layer_fold_in_front_of_a_layer_normalisation(parts: bool) -> None:
+    """Networks of Linear, LayerNorm and GELU had nothing to fold."""
+    g = GraphBuilder("layer_norm", 0, (12,))
+    g.output(g.gemm(g.relu(_layer_norm(g, g.gemm("x", 16), parts)), 4))
+    model = g.build()
+    feeds = random_input(model, 1)
+    expected = run(model, feeds)
+    errors = {}
+    for method in ("fold-ls", "prune-l2"):
+        result = quick_fold(model, channel_ratio=0.5, method=method, verify=False)
+        assert [group.folded_width for group in result.report.groups] == [8]
+        errors[method] = relative_difference(expected, run(result.model, feeds))
+    assert errors["fold-ls"] < errors["prune-l2"]
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_channels_of_a_residual_stream_stay_in_front_of_a_layer_normalisation(parts: bool) -> None:
+    g = GraphBuilder("stream", 0, (12,))
+    stream = g.gemm("x", 16)
+    branch = g.gemm(g.relu(g.gemm(_layer_norm(g, stream, parts), 24)), 16)
+    g.output(g.gemm(_layer_norm(g, g.node("Add", [stream, branch], [16]), parts), 4))
+    assert [group.size for group in inspect_model(g.build()).groups] == [24]

@@ -132,10 +132,9 @@ _GROUPED = 8
 class TiledMacsCost(SumCost):
     """Multiply-accumulates per sample, weighted by the time that a tiled runtime takes for them.
 
-    As :class:`MacsCost`, but the channels of two-dimensional convolutions count in tiles.
-    The numbers are those of onnxruntime on processors with AVX2, AVX-512 or NEON: measured ratios, rounded, and the
-    smaller of the tiles in use, so that the cost is the same on every machine. Unlike other costs it may fall where a
-    group gets wider: 32 channels are computed faster than 31. Open dimensions count as :data:`FREE_DIMENSION`.
+    As :class:`MacsCost`, but channels of two-dimensional convolutions count in tiles: measured ratios of onnxruntime
+    with AVX2, AVX-512 or NEON, rounded, and the smaller of the tiles, so that the cost is the same on every machine. It
+    may fall where a group gets wider: 32 channels are computed faster than 31.
     """
 
     def __init__(self, graphs: Graphs) -> None:

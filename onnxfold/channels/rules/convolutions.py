@@ -44,9 +44,9 @@ MIXES = "a convolution mixes neighbouring positions of its spatial axes"
 def conv(node: NodeContext) -> None:
     """W is (M, C/group, k...): axis 0 produces the outputs, axis 1 consumes the inputs.
 
-    Case 1, group = 1: plain. Case 2, depthwise: outputs g*m .. g*m+m-1 belong to input g, nothing is summed over
-    channels, so the filters are rows only and `group` counts the channels. Case 3, grouped: the
-    columns of input channel j*(C/group)+t lie in the j-th block of axis 0; all blocks stay equal.
+    Case 1, group = 1: plain. Case 2, depthwise: outputs g*m .. g*m+m-1 belong to input g, so the filters are rows only
+    and `group` counts the channels. Case 3, grouped: the columns of input channel j*(C/group)+t lie in the j-th block
+    of axis 0; all blocks stay equal.
     """
     w = node.weight(1, "its weight")
     filters, per_group = (d or 0 for d in node.shape(w)[:2])

@@ -9,6 +9,37 @@ _OVER_CHANNELS = (
 )
 
 
+#: Layers, and the operators between their results and a mean of these in a normalisation.
+_LAYERS = frozenset({"Conv", "Gemm", "MatMul"})
+_STEPS = frozenset({
+    "Add", "Cast", "Clip", "Div", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Mish",
+    "Mul", "Pow", "PRelu", "ReduceMean", "Relu", "Selu", "Sigmoid", "Softplus", "Sub", "Tanh",
+})  # fmt: skip
+
+
+def averages_one_layer(node: NodeContext, axis: int) -> bool:
+    """Whether one layer alone makes the channels that a node averages: no residual stream, and no table of words."""
+    view, tensors, layers = node.view, [node.input(0)], 0
+    if not node.is_live(node.axis(node.input(0), axis)):
+        return False
+    for tensor in tensors:
+        made = view.producer(tensor)
+        adds = (reader for reader in view.consumers(tensor) if reader.op_type == "Add")
+        if made is None or any(not any(map(view.is_weight, add.input)) for add in adds):
+            return False
+        live = [name for name in made.input if name and not view.is_weight(name)]
+        if made.op_type in _LAYERS:
+            source = view.producer(live[0]) if len(live) == 1 else made
+            if source is made or (source is not None and source.op_type == "Gather"):
+                return False
+            layers += 1
+        elif made.op_type in _STEPS:
+            tensors += [name for name in live if name not in tensors]
+        else:
+            return False
+    return layers == 1
+
+
 @channel_rule("InstanceNormalization", mixes="its mean and variance are taken over this axis")
 def instance_normalization(node: NodeContext) -> None:
     """Every channel is normalised by itself; scale and bias lie along axis 1.
@@ -26,9 +57,10 @@ def instance_normalization(node: NodeContext) -> None:
     _scale_and_bias(node)
 
 
-def _scale_and_bias(node: NodeContext) -> None:
+def _scale_and_bias(node: NodeContext, axis: int = 1) -> None:
     for index, role in ((1, Role.PARAMETER), (2, Role.BIAS)):
-        node.hold(node.axis(node.input(index), 0), role, node.axis(node.output(), 1))
+        if node.input(index):
+            node.hold(node.axis(node.input(index), 0), role, node.axis(node.output(), axis))
 
 
 @channel_rule(*NORMS, mixes=_OVER_CHANNELS)
@@ -38,7 +70,13 @@ def layer_normalization(node: NodeContext) -> None:
     for output in filter(None, node.outputs):
         for i in range(min(axis, node.rank(output))):
             node.link(node.axis(node.input(0), i), node.axis(output, i))
-    if axis == node.rank(node.input(0)) - 1:
+    if axis < node.rank(node.input(0)) - 1:
+        return
+    if averages_one_layer(node, axis):
+        node.carry([axis])
+        node.equal_blocks(node.axis(node.input(0), axis), 1, averaged=True)
+        _scale_and_bias(node, axis)
+    else:
         centred = node.op_type == "LayerNormalization"
         shift = node.input(2) if centred else ""
         node.norm(node.inputs[:1], node.output(), node.input(1), shift=shift, centred=centred)

@@ -18,9 +18,8 @@ def recurrence(node: NodeContext) -> Recurrence:
 def recurrent(node: NodeContext) -> None:
     """Hidden unit h owns row h of every gate in W, R, B and P, and column h of R.
 
-    Merging hidden units is exact for units with equal rows: they have equal states from the first step on, so
-    the columns of R that read them may be added. Both directions share the hidden axis of every tensor, hence
-    unit h of one is merged together with unit h of the other.
+    Units with equal rows have equal states from the first step on, so the columns of R that read them may be added.
+    Both directions share the hidden axis of every tensor: unit h of one is merged together with unit h of the other.
     """
     x, w, r = node.input(0), node.weight(1, "its weight"), node.weight(2, "its weight")
     gates = _GATES[node.op_type]

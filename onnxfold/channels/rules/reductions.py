@@ -4,6 +4,7 @@ import numpy as np
 
 from onnxfold.channels.context import NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis
+from onnxfold.channels.rules.normalization import averages_one_layer
 from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.view import GraphView
 
@@ -24,6 +25,11 @@ def reduce(node: NodeContext) -> None:
     if not axes and not node.integer("noop_with_empty_axes", 0):
         axes = list(range(rank))
     _link_unreduced(node, {a % rank for a in axes})
+    for axis in axes if node.op_type == "ReduceMean" and node.integer("keepdims", 1) else ():
+        if averages_one_layer(node, axis):
+            channels = node.axis(node.input(0), axis)
+            node.link(channels, channels)
+            node.equal_blocks(channels, 1, averaged=True)
 
 
 @channel_rule("ArgMax", "ArgMin", mixes="its result is a position on this axis")

@@ -77,9 +77,8 @@ def _link_part(node: NodeContext, tensor: str, axes: list[int], axis: int, flat:
 def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[int], list[int]]]:
     """Split two shapes of equal size into the shortest runs of axes with equal products; axes of size 1 drop out.
 
-    Unknown dimensions are a run of their own where they are certainly equal: they have the same symbol, or
-    everything behind them is known and of equal size. What lies behind other ones is matched from the end; what remains
-    in the middle are runs that have one side only.
+    Unknown dimensions are a run of their own if they have the same symbol, or everything behind them is known and of
+    equal size. What lies behind others is matched from the end; what remains in the middle are runs with one side only.
     """
     x, y = node.shape(source), node.shape(result)
     symbols = node.view.symbols(source), node.view.symbols(result)

@@ -48,13 +48,9 @@ class Elimination(Candidates):
 
 
 def eliminate(
-    moments: Sequence[ConsumerMoments],
-    classes: Labels,
-    blocks: Labels | None = None,
-    *,
-    narrowest: int = 1,
+    moments: Sequence[ConsumerMoments], classes: Labels, blocks: Labels | None = None, *, narrowest: int = 1,
     merges: bool = True,
-) -> Elimination:
+) -> Elimination:  # fmt: skip
     """Eliminate a group's channels until `narrowest` are left."""
     n = len(classes)
     blocks = np.zeros(n, np.int64) if blocks is None else blocks

@@ -60,12 +60,9 @@ def _ones_reflection(k: int) -> Matrix:
 
 
 def rotations(
-    moments: Sequence[tuple[Matrix, Matrix]],
-    metric: Matrix | None = None,
-    *,
-    normed: bool = False,
+    moments: Sequence[tuple[Matrix, Matrix]], metric: Matrix | None = None, *, normed: bool = False,
     centred: bool = False,
-) -> Rotations:
+) -> Rotations:  # fmt: skip
     """Return the principal axes of channels."""
     n = len(moments[0][0])
     if centred:  # their mean is kept whatever else is

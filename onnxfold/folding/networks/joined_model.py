@@ -106,11 +106,9 @@ class JoinedModel:
 
 
 def join_models(
-    models: Sequence[ModelLike],
-    heads: str = "auto",
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    models: Sequence[ModelLike], heads: str = "auto", input_shapes: Mapping[str, Sequence[int]] | None = None,
     labels: Sequence[str] = (),
-) -> JoinedModel:
+) -> JoinedModel:  # fmt: skip
     """Join networks of one layout, and check that the result gives their outputs."""
     networks, matches, notes = open_networks(models, input_shapes)
     graph = join(networks, matches, heads)

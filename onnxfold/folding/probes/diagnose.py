@@ -40,13 +40,9 @@ _CHANNEL_SAMPLES = 4096
 
 
 def diagnose(
-    original: GraphView,
-    folded: GraphView,
-    plan: FoldPlan,
-    groups: Sequence[FoldGroup],
-    inputs: Batches | None,
+    original: GraphView, folded: GraphView, plan: FoldPlan, groups: Sequence[FoldGroup], inputs: Batches | None,
     progress: Progress = silent,
-) -> Diagnostics:
+) -> Diagnostics:  # fmt: skip
     """Compare the activations of a network with those of its fold."""
     if inputs is None:
         return Diagnostics(not_run="this fold ran no network")

@@ -51,14 +51,9 @@ _READ = Role.CONSUMER, Role.BASIS
 
 
 def sensitivities(
-    view: GraphView,
-    groups: Sequence[FoldGroup],
-    batch: dict[str, Array],
-    probes: Mapping[int, "Probe"],
-    progress: Progress = silent,
-    *,
-    tokens: TokenAnswers | None = None,
-) -> Matrix:
+    view: GraphView, groups: Sequence[FoldGroup], batch: dict[str, Array], probes: Mapping[int, "Probe"],
+    progress: Progress = silent, *, tokens: TokenAnswers | None = None,
+) -> Matrix:  # fmt: skip
     """Return the sensitivity of every group of a graph."""
     changes: dict[tuple[str, int, Axis], Change] = {}
     for i, probe in probes.items():
@@ -76,14 +71,9 @@ class Probe:
     """One group at one width, which its consumers' moments are needed for no longer."""
 
     def __init__(
-        self,
-        group: FoldGroup,
-        candidates: Candidates,
-        moments: Sequence[ConsumerMoments],
-        *,
-        of_tokens: bool,
+        self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], *, of_tokens: bool,
         held: Callable[[Array], Weight] = np.asarray,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._predicted = 0.0
         self._table: tuple[Matrix, Matrix] | None = None
         self._scored = {use.channels for member in group.scoring for use in member.uses}

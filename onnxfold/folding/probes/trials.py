@@ -50,14 +50,9 @@ class TrialOutcome:
 
 
 def run_trials(
-    view: GraphView,
-    batch: dict[str, Array],
-    changes: Mapping[str, Sequence[Change]],
-    tell: Callable[[int, int], None],
-    *,
-    tokens: TokenAnswers | None = None,
-    locally: bool = False,
-) -> dict[int, TrialOutcome]:
+    view: GraphView, batch: dict[str, Array], changes: Mapping[str, Sequence[Change]], tell: Callable[[int, int], None],
+    *, tokens: TokenAnswers | None = None, locally: bool = False,
+) -> dict[int, TrialOutcome]:  # fmt: skip
     """Return the outcome of every trial that met any of its changes."""
     answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
     trials = _Trials(Activations(view, [batch]), changes, tokens, locally, answers)

@@ -54,14 +54,9 @@ class NodeSessions:
         return self._kept[key]
 
     def own(
-        self,
-        node: NodeProto,
-        feeds: Mapping[str, Array],
-        constants: Collection[str] = (),
-        *,
-        keeps_memory: bool = True,
-        packs: bool = False,
-    ) -> ort.InferenceSession:
+        self, node: NodeProto, feeds: Mapping[str, Array], constants: Collection[str] = (), *,
+        keeps_memory: bool = True, packs: bool = False,
+    ) -> ort.InferenceSession:  # fmt: skip
         """Return a session for one node alone, which holds the weights `constants` of the graph; packed if `packs`."""
         inputs = [helper.make_tensor_value_info(n, elem_type_of(v), [None] * np.ndim(v)) for n, v in feeds.items()]
         model = model_of([node], inputs, [to_proto(n, self._view.weight(n)) for n in constants], self._view.model)

@@ -32,11 +32,7 @@ _OTHER_FLOATS = FLOAT_TYPES - {TensorProto.FLOAT}
 
 
 def float32_twin(model: ModelProto) -> ModelProto:
-    """Return a copy in which every float16, bfloat16 and double tensor is float32.
-
-    Only the types change: weights, declared inputs, outputs and intermediate values, targets of Cast, and constants in
-    attributes. The twin computes what the model would, in another precision.
-    """
+    """Return a copy in which every float16, bfloat16 and double tensor, constant and target of a Cast is float32."""
     twin = deepcopy(model)
     for message in messages(twin):
         if isinstance(message, TypeProto.Tensor) and message.elem_type in _OTHER_FLOATS:
@@ -96,13 +92,9 @@ class Session:
     """
 
     def __init__(
-        self,
-        model: str | Path | ModelProto | GraphView,
-        *,
-        threads: int = 0,
-        counted: GraphView | None = None,
+        self, model: str | Path | ModelProto | GraphView, *, threads: int = 0, counted: GraphView | None = None,
         as_users_do: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if isinstance(model, GraphView):
             counted, model = model, to_model(model)
         if not isinstance(model, ModelProto):

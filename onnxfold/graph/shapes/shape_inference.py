@@ -60,11 +60,9 @@ _LONG = 1 << 20
 
 
 def infer_types(
-    model: ModelProto,
-    weights: Mapping[str, Weight],
-    input_shapes: Mapping[str, Sequence[int | None]],
+    model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int | None]],
     learned: Mapping[str, TensorType],
-) -> dict[str, TensorType]:
+) -> dict[str, TensorType]:  # fmt: skip
     """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
     work = light_model(model, weights, input_shapes)
     sources = {*weights, *(i.name for i in work.graph.input)}

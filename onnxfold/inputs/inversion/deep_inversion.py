@@ -224,10 +224,9 @@ def fused_layers(view: GraphView) -> list[NodeProto]:
 
 
 def class_scores(view: GraphView) -> str:
-    """Return the tensor with class scores before a softmax, '' if no output looks like them.
+    """Return the tensor with class scores before a softmax, of shape (samples, classes, 1, ...); '' if there is none.
 
-    They have the shape (samples, classes), or (samples, classes, 1, ...). Sigmoids are no scores of classes that
-    exclude each other.
+    Sigmoids are no scores of classes that exclude each other.
     """
     samples = {shape[0] for name in optimised_inputs(view) if (shape := view.shape(name))}
     for name in view.output_names:

@@ -72,11 +72,7 @@ def _rows(x: Tensor) -> Tensor | None:
 
 
 def _moments(x: Tensor, centre: Tensor, work: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of the channels, with `work`, of the shape and layout of x, to compute in.
-
-    Sums are products with a vector of ones, the fastest sum there is; no memory is allocated and few operations are
-    called, since either costs more than the arithmetic.
-    """
+    """Return mean and variance of the channels; `work`, of the shape and layout of x, saves an allocation."""
     rows = _rows(torch.sub(x, _along(centre, x), out=work))
     assert rows is not None
     ones = rows.new_ones(len(rows))

@@ -100,8 +100,7 @@ class Vocabulary:
 def kept_ids(tokenizer: Tokenizer, keep: int | str | Path, rows: int, named: Collection[int]) -> Array:
     """Return the ids that stay of a table of `rows` rows, ascending, a multiple of 64 of them as far as there are some.
 
-    They are those of a text or of Unicode scripts, or a number of the most common ones; and those that any text may
-    need, that configurations name, and that merges make on the way.
+    They are those of a text or of scripts, or common ones; and those that any text, configurations or merges need.
     """
     vocabulary = Vocabulary(tokenizer)
     outside = [i for i in vocabulary.ids if not 0 <= i < rows]
