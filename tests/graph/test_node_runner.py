@@ -4,6 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -67,3 +68,15 @@ def test_convolution_whose_weight_is_packed_gives_the_same(kernel: int, group: i
         np.testing.assert_allclose(NodeRunner(view, view.nodes[0]).run({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
         weight = weight[::-1].copy()
         view.set_weight("weight", weight)
+
+
+def test_resize_to_computed_sizes_runs_alone() -> None:
+    """Onnxruntime counted no sizes where their number was not declared, and the network was repaired from weights."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> grow
+    (float[n, 2, 4, 4] x, int64[4] sizes) => (float[n, 2, a, b] y)
+    { y = Resize <mode = "linear"> (x, , , sizes) }"""
+    view = load(onnx.parser.parse_model(text))
+    runner = NodeRunner(view, view.nodes[0])
+    for samples in (3, 2):
+        feeds = {"x": np.zeros((samples, 2, 4, 4), np.float32), "sizes": np.array([samples, 2, 8, 8])}
+        assert runner.run(feeds)["y"].shape == (samples, 2, 8, 8)

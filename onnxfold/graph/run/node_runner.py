@@ -58,7 +58,9 @@ class NodeSessions:
         keeps_memory: bool = True, packs: bool = False,
     ) -> ort.InferenceSession:  # fmt: skip
         """Return a session for one node alone, which holds the weights `constants` of the graph; packed if `packs`."""
-        inputs = [helper.make_tensor_value_info(n, elem_type_of(v), [None] * np.ndim(v)) for n, v in feeds.items()]
+        sizes = node.input[1:] if node.op_type == "Resize" else ()  # as many as axes, and onnxruntime wants to know
+        dims = {n: list(np.shape(v)) if n in sizes else [None] * np.ndim(v) for n, v in feeds.items()}
+        inputs = [helper.make_tensor_value_info(n, elem_type_of(v), dims[n]) for n, v in feeds.items()]
         model = model_of([node], inputs, [to_proto(n, self._view.weight(n)) for n in constants], self._view.model)
         level = ort.GraphOptimizationLevel
         options = session_options(level.ORT_ENABLE_ALL if packs else level.ORT_DISABLE_ALL)
