@@ -178,6 +178,22 @@ def runtime_optimised(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(options.optimized_model_filepath)
 
 
+def expanded_factors(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What a Relu gives is multiplied by a factor that takes its shape first, as by torch's `expand_as`."""
+    result, nodes = _copy(model), []
+    for node in result.graph.node:
+        nodes.append(node)
+        if node.op_type == "Relu":
+            y, raw = node.output[0], f"{node.output[0]}_raw"
+            node.output[0] = raw
+            nodes.append(helper.make_node("Shape", [raw], [f"{y}_shape"]))
+            nodes.append(helper.make_node("Expand", ["factor", f"{y}_shape"], [f"{y}_factors"]))
+            nodes.append(helper.make_node("Mul", [raw, f"{y}_factors"], [y]))
+    result.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "factor"))
+    _replace(result, nodes)
+    return result
+
+
 FORMS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     f.__name__: f
     for f in (

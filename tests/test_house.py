@@ -123,6 +123,7 @@ def test_no_file_is_long() -> None:
 
 
 def test_every_python_folder_is_looked_at() -> None:
-    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    made = (".", "onnxfold-")  # a source distribution that is built meanwhile
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(made)]
     found = {path.name for path in folders if any(path.rglob("*.py"))}
     assert found - {"build", "dist"} <= set(FOLDERS)

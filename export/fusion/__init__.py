@@ -8,12 +8,12 @@ from onnxfold.export.fusion.local_rewrites import (
     FusePadding,
     WriteOldOperators,
 )
-from onnxfold.export.fusion.shapes import DropExpand, FreezeBatchShapes
+from onnxfold.export.fusion.shapes import FreezeBatchShapes
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.branches import TakeBranches
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
-from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
+from onnxfold.passes.normalize.shapes import DropExpand, FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
 from onnxfold.passes.views.reshapes import ShufflesToGather
 

@@ -1,4 +1,4 @@
-"""Replace what is computed from shapes: constants, an Expand whose readers broadcast."""
+"""Replace what is computed from shapes by constants."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,6 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attribute, node_key, rewritten
-from onnxfold.graph.patterns import dims
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -94,36 +93,3 @@ def _common(view: GraphView, op_type: str, index: int, data: str, values: list[A
             frozen[differing] = 1
             return frozen
     return None
-
-
-_BROADCASTING = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or"}
-)
-
-
-@dataclass(frozen=True)
-class DropExpand(Pass):
-    """Let the readers of an Expand read its input if every reader broadcasts.
-
-    It does if another of its inputs has the full shape. Known symbols count as sizes: a free batch equals itself.
-    """
-
-    def run(self, view: GraphView) -> PassResult:
-        """Rename inputs of the readers."""
-        renamed: dict[str, str] = {}
-        for node in view.nodes:
-            if node.op_type == "Expand" and node.output[0] not in view.output_names:
-                readers = view.consumers(node.output[0])
-                if readers and all(_broadcasts(view, reader, node) for reader in readers):
-                    renamed[node.output[0]] = node.input[0]
-        view.rename_inputs(renamed)
-        return PassResult(view.substitute({}, removed=renamed))
-
-
-def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
-    """Whether a reader's result has its shape without the Expand, because another input has it."""
-    if reader.op_type not in _BROADCASTING:
-        return False
-    wanted = dims(view, expand.output[0])
-    others = [n for n in reader.input if n != expand.output[0]]
-    return wanted is not None and "" not in wanted and any(dims(view, other) == wanted for other in others)

@@ -103,18 +103,22 @@ class FidelityMeter:
 
     def _compare_list(self, reference: Sequence[Array], outputs: Sequence[Array], samples: int) -> set[int]:
         """Compare final detections, and return the outputs that list and count them."""
+        is_new = self._list is None
         if self._list is None:
             heads = [i for i, name in enumerate(self.names) if self._kinds[name] == AnswerKind.DETECTIONS]
             self._list = find_list(reference, heads)
-            if self._list is None:
-                return set()
-            self._kinds[self.names[self._list.parts[0]]] = AnswerKind.LISTED
-            self._sums.clear()  # samples before showed no list
-            self.other_shapes.clear()
-        with np.errstate(all="ignore"):
-            self._add(self._list.parts[0], *self._list.pairs(reference, outputs), (), None)
+        if self._list is None:
+            return set()
+        first, *_ = parts = self._list.parts
         counts = (i for i, v in enumerate(reference) if v.dtype.kind in "iu" and v.size <= samples)
-        return {*self._list.parts, *counts}
+        listed = {*parts, *counts}
+        for i in listed if is_new else ():  # samples before showed no list
+            self._sums.pop(i, None)
+            self.other_shapes.pop(self.names[i], None)
+        self._kinds[self.names[first]] = AnswerKind.LISTED
+        with np.errstate(all="ignore"):
+            self._add(first, *self._list.pairs(reference, outputs), (), None)
+        return listed
 
     def _add(self, i: int, a: Array, b: Array, corners: Sequence[Array], following: Array | None) -> None:
         x, y = a.astype(np.float64), b.astype(np.float64)

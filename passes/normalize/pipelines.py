@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize.branches import TakeBranches
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
-from onnxfold.passes.normalize.shapes import FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
+from onnxfold.passes.normalize.shapes import DropExpand, FreezeReshapes, LearnShapes, SequencesToSplit, WriteSplitSizes
 from onnxfold.passes.normalize.unneeded import (
     DropZeroBias,
     DropZeroStates,
@@ -27,7 +27,7 @@ _CONSTANTS = (LiftConstants(), EliminateIdentity(), FoldConstants(share=1 / 16))
 #: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.
 NORMALIZE = Pipeline((
     InlineFunctions(), *_CONSTANTS, TakeBranches(Pipeline(_CONSTANTS)), SequencesToSplit(),
-    LearnShapes(), FreezeReshapes(), RemoveUnused(),  # of what computed target shapes
+    LearnShapes(), FreezeReshapes(), DropExpand(), RemoveUnused(),  # of what computed target shapes
     HeadsToAxis(), HeadsFromBatch(),
     RepeatsToGather(),  # before views are moved, one of which may be the first of a repetition
     ViewsToTranspose(), PackedToSlices(), DropZeroBias(), DropZeroStates(), ShufflesToGather(), WriteSplitSizes(),

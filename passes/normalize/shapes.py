@@ -1,4 +1,4 @@
-"""Dimensions that shape inference does not follow are learned; computed targets and sizes of parts become constants."""
+"""Dimensions that inference does not follow are learned; targets and sizes become constants; an Expand may go."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,6 +189,43 @@ def _target_of_sizes(view: GraphView, node: NodeProto) -> list[int] | None:
     old = [int(d) for d in view.weight(node.input[1])]
     new = [size if d == 0 and size else d for d, size in zip(old, shape, strict=True)]
     return new if new != old else None
+
+
+#: Operators that broadcast all of their inputs.
+_BROADCASTING = frozenset({
+    "Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DropExpand(Pass):
+    """Let the readers of an Expand read its input if every reader broadcasts.
+
+    It does if another of its inputs has the full shape. Known symbols count as sizes: a free batch equals itself.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rename inputs of the readers."""
+        expands = [n for n in view.nodes if n.op_type == "Expand" and n.output[0] not in view.output_names]
+        if not expands:
+            return PassResult(modified=False)
+        renamed: dict[str, str] = {}
+        with view.without_assumptions():
+            for node in expands:
+                readers = view.consumers(node.output[0])
+                if readers and all(_broadcasts(view, reader, node) for reader in readers):
+                    renamed[node.output[0]] = node.input[0]
+            view.rename_inputs(renamed)
+            return PassResult(view.substitute({}, removed=renamed))
+
+
+def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
+    """Whether a reader's result has its shape without the Expand, because another input has it."""
+    if reader.op_type not in _BROADCASTING:
+        return False
+    wanted = dims(view, expand.output[0])
+    others = [n for n in reader.input if n != expand.output[0]]
+    return wanted is not None and "" not in wanted and any(dims(view, other) == wanted for other in others)
 
 
 #: From this operator set on the sizes are an input.

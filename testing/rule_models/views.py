@@ -70,7 +70,8 @@ def through_space_to_depth(g: GraphBuilder, x: str) -> str:
 
 def through_expand(g: GraphBuilder, x: str) -> str:
     target = g.constant("target", np.array([1, WIDTH, 8, 8], np.int64))
-    return g.mul(x, g.node("Expand", [g.global_average_pool(x), target], [WIDTH, 8, 8]))
+    wide = g.node("Expand", [g.global_average_pool(x), target], [WIDTH, 8, 8])
+    return g.mul(x, g.relu(wide))  # a product alone would not need it
 
 
 def through_tile(g: GraphBuilder, x: str) -> str:

@@ -23,7 +23,7 @@ from testing.models import ALL_MODELS, random_input, run
 from testing.rule_models.layers import with_initial_states
 from testing.rule_models.table import RULE_MODELS
 from tests.attention_forms import ATTENTION_FORMS
-from tests.export_forms import FORMS
+from tests.export_forms import FORMS, expanded_factors
 
 CLEAN_UP = clean_up({})
 SEAMS = GraphForm(tables=True, streams=True, queries=True).seams()
@@ -44,6 +44,7 @@ WORKS_ON = {
     "EliminateIdentity": ["identity_routed", "with_dropout"],
     "FoldConstants": ["computed_weights", "identity_routed"],
     "FreezeReshapes": ["computed_reshapes"],
+    "DropExpand": ["expanded_factors"],
     "DropZeroBias": ["with_dropout"],
     "TakeBranches": ["decided_branches"],
     "DropZeroStates": ["zero_states"],
@@ -266,6 +267,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: RULE_MODELS[name] for name in _RULE_FORMS},
     "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
     "dense_net": lambda: ALL_MODELS["dense_net"](0),
+    "expanded_factors": lambda: expanded_factors(_base()),
 }
 
 
