@@ -45,7 +45,7 @@ class DetectionList:
 
     def pairs(self, reference: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, Array]:
         """Return boxes and scores of two networks, shape (pairs, 5), with zeros where one of them has no match."""
-        rows: list[tuple[Array, Array]] = []
+        rows = [(np.empty((0, 5)), np.empty((0, 5)))]
         both = [self._samples(values) for values in (reference, outputs)]
         for sample in sorted(both[0].keys() | both[1].keys()):
             mine, other = (_best(side.get(sample, np.empty((0, 6)))) for side in both)
@@ -54,7 +54,7 @@ class DetectionList:
             i, j = [i for i, _ in matched], [j for _, j in matched]
             alone = np.delete(a, i, axis=0), np.delete(b, j, axis=0)
             rows += [(a[i], b[j]), (alone[0], 0 * alone[0]), (0 * alone[1], alone[1])]
-        first, second = (np.concatenate([np.empty((0, 5)), *side]) for side in zip(*rows, strict=True) or ((), ()))
+        first, second = (np.concatenate(side) for side in zip(*rows, strict=True))
         return first, second
 
     def _samples(self, outputs: Sequence[Array]) -> dict[int, Array]:

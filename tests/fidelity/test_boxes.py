@@ -83,6 +83,16 @@ def test_samples_without_detections_come_first_and_do_not_disturb() -> None:
     assert not meter.notes
 
 
+def test_samples_without_detections_come_last_and_do_not_disturb() -> None:
+    (before,) = LAYOUTS["PaddleDetection"](corners())
+    meter = FidelityMeter(["boxes", "count"], suppressing())
+    for rows in (before, before[:0]):
+        meter.add([rows, np.int32([len(rows)])], [rows, np.int32([len(rows)])], samples=1)
+    (output,) = meter.report("photographs").outputs
+    assert output.boxes_kept == 1.0
+    assert output.relative_error == 0.0
+
+
 def test_nothing_in_a_list_is_not_known() -> None:
     before = LAYOUTS["YOLOv10"](corners())
     before[0][..., 4] /= 4.0
