@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxfold.fidelity.answers import AnswerKind
+from onnxfold.fidelity.answers import LINE, AnswerKind
 from onnxfold.fidelity.boxes import SCORE, decode_boxes, match_boxes
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.tokens.answers import log_softmax
@@ -25,8 +25,6 @@ _MOST_VECTORS, _LEAST_VECTORS = 512, 16
 _WORST = 5
 #: Samples that the agreement on a class needs; quantiles of a divergence.
 ENOUGH, _QUANTILES = 20, (0.5, 0.99, 1.0)
-#: Rank of what stands along a line: a map has more.
-_LINE = 2
 
 
 class Measure:
@@ -150,7 +148,7 @@ class Numbered(Agreement):
 
     def add(self, x: Array, y: Array, following: Array | None = None) -> None:
         """Take numbers of classes, of any shape."""
-        self._are_maps = min(x.shape[-2:], default=0) > 1 and x.ndim > _LINE
+        self._are_maps = min(x.shape[-2:], default=0) > 1 and x.ndim > LINE
         self._count(x.ravel(), y.ravel())
         self._classes = len(self._named)
 

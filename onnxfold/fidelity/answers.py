@@ -52,8 +52,8 @@ _VECTORS = re.compile(r"embed|feature|hidden|pooler|descriptor", re.IGNORECASE)
 _SCORES = re.compile(r"logits|prob|softmax|scores?\b|class", re.IGNORECASE)
 #: Positions of detectors are many, and a box and a score take this many columns.
 _MANY, _BOX = 64, 5
-#: Rank of what stands along a line: a state of past frames has more.
-_LINE = 2
+#: Rank of what stands along a line: a map, or a state of past frames, has more.
+LINE = 2
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,12 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     tokens = token_interface(view) is not None
     softmax = any(end.op in _SOFTMAX for end in ends)
     inputs = [view.shape(name) or () for name in view.input_names]
-    states = [shape for shape in inputs if len(inputs) > 1 and len(shape) > _LINE and _carry(ends, shape)]
-    answers = [end for end in ends if not any(_carry([end], shape) for shape in states)]
-    images = [shape for shape in inputs if len(shape) == 4 and shape not in states]
-    detects = not tokens and _detects(view, answers, samples, has_image=bool(images))
+    # An output of the shape of an input beside others is a state, for the next run.
+    states = {shape[1:] for shape in inputs if len(inputs) > 1 and len(shape) > LINE}
+    states &= {end.shape[1:] for end in ends}
+    answers = [end for end in ends if end.shape[1:] not in states]
+    has_image = any(len(shape) == 4 and shape[1:] not in states for shape in inputs)
+    detects = not tokens and _detects(view, answers, samples, has_image=has_image)
     with view.without_assumptions():
         declared = {name: view.shape(name) or () for name in shapes}
     kinds = {}
@@ -107,11 +109,6 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         else:
             kinds[end.name] = AnswerKind.REGRESSION
     return kinds
-
-
-def _carry(ends: Sequence[_End], shape: Shape) -> bool:
-    """Whether an output has the shape of an input: a state, for the next run."""
-    return any(end.shape[1:] == shape[1:] for end in ends)
 
 
 def _stands_at_positions(end: _End) -> bool:

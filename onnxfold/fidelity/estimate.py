@@ -177,6 +177,7 @@ class Limits:
         return KEPT if value >= self.kept else DESTROYED if value < self.destroyed else DAMAGED
 
 
+_BOXES = Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)")
 _MAPS = Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes")
 #: By the kind of answer, in the order in which they are asked.
 LIMITS: Mapping[str, tuple[Limits, ...]] = {
@@ -192,11 +193,11 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
     ),
     AnswerKind.DENSE: (_MAPS,),
     AnswerKind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
-        Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
+        _BOXES,
         Limits("channel_snr_db", 20.0, 5.0, "the original's detections at {:.1f} dB (median of the channels)"),
         Limits("snr_db", 20.0, 3.0, "the original's detections at {:.1f} dB"),
     ),
-    AnswerKind.LISTED: (Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),),
+    AnswerKind.LISTED: (_BOXES,),
     AnswerKind.EMBEDDING: (
         Limits("neighbours_kept", 0.9, 0.2, "{:.0%} of the nearest neighbours (embedding)"),
         Limits("cosine", 0.95, 0.2, "a cosine of {:.3f} with the original's embedding"),
