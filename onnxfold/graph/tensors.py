@@ -10,9 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import IO, Any, ClassVar
 
 import ml_dtypes
@@ -22,6 +20,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ModelLoadError, ModelSaveError
+from onnxfold.files.spill import SpillFile
 from onnxfold.graph.nodes import DEFAULT_DOMAINS
 
 #: Device, inode, size and time of a file.
@@ -181,8 +180,7 @@ class Scratch:
     """A temporary file without a name, which is gone with the process."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115, it lives as long as the weights in it
-        self._lock = Lock()
+        self._file = SpillFile()
 
     def keep(self, values: Array) -> Weight:
         """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
@@ -192,22 +190,13 @@ class Scratch:
             dims=values.shape, data_type=elem_type_of(values), data_location=TensorProto.EXTERNAL, name="scratch"
         )
         try:
-            with self._lock:
-                offset = self._file.seek(0, 2)
-                append_array(values, self._file)
+            spilled = self._file.keep(values)
         except OSError as error:
             raise ModelSaveError(
                 f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
                 "set TMPDIR to one with more room"
             ) from None
-        return DerivedTensor(proto, read=partial(self._read, offset, values.shape, values.dtype))
-
-    def _read(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        values = np.empty(shape, dtype)
-        with self._lock:
-            self._file.seek(offset)
-            self._file.readinto(values.reshape(-1).view(np.uint8).data)
-        return values
+        return DerivedTensor(proto, read=lambda: spilled.load().copy())
 
 
 def cut(values: Array, elements: int) -> Iterator[Array]:

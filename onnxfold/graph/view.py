@@ -10,6 +10,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
+from onnxfold.files.spill import SpillFile
 from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
 from onnxfold.graph.shapes.shape_inference import declared_type, drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
@@ -44,6 +45,7 @@ class GraphView:
         self.scratch: Scratch | None = None
         #: Sessions that run nodes like those of this graph, which copies share; the last one used is the last.
         self.node_sessions: OrderedDict[object, InferenceSession] = OrderedDict()
+        self.spill = SpillFile()  # where their results wait
         #: Dimensions that are assumed for graph inputs, and types that were found by other means than shape inference.
         #: They are not written into the model.
         self.input_shapes: Mapping[str, Shape] = {}
@@ -367,6 +369,6 @@ class GraphView:
         view.learned_types = self.learned_types
         view._lent = dict(self._lent)
         view.scratch = self.scratch
-        view.node_sessions = self.node_sessions
+        view.node_sessions, view.spill = self.node_sessions, self.spill
         view._types = dict(self._types)
         return view

@@ -1,23 +1,22 @@
 """A network run node by node over batches of inputs, and the ranges of its activations."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from mmap import PAGESIZE
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxfold.errors import VerificationError
+from onnxfold.files.spill import SpilledArray, SpillFile
 from onnxfold.graph.bodies import needed_nodes, part_of
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.run.session import Session, count_samples, fit_feeds, joined_outputs, sample_count
-from onnxfold.graph.tensors import Array, append_array
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -56,23 +55,18 @@ Tell = Callable[[int, int], None]
 
 
 class WaitingBatches(Sequence[Array]):
-    """Batches of one tensor: in memory while there is room, the others in a temporary file without a name."""
+    """Batches of one tensor: in memory while there is room, the others in a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: SpillFile) -> None:
         self.held_bytes = 0  # of those in memory
-        self._batches: list[Array | tuple[np.dtype[Any], tuple[int, ...], int]] = []
-        self._file: IO[bytes] | None = None
+        self._batches: list[Array | SpilledArray] = []
+        self._file = file
 
     def add(self, values: Array, room: int) -> None:
         """Add a batch, which stays in memory if it takes no more bytes than the room, or there is no disk."""
         if isinstance(values, np.ndarray) and values.nbytes > max(room, _LEAST_BYTES) and values.dtype.kind in "biuf":
             with suppress(OSError):
-                # It is gone with the last batch.
-                self._file = self._file or tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115
-                begin = self._file.seek(-(-self._file.seek(0, 2) // PAGESIZE) * PAGESIZE)
-                append_array(values, self._file)
-                self._file.flush()
-                self._batches.append((values.dtype, values.shape, begin))
+                self._batches.append(self._file.keep(values))
                 return
         self._batches.append(values)
         self.held_bytes += getattr(values, "nbytes", 0)
@@ -88,10 +82,7 @@ class WaitingBatches(Sequence[Array]):
     def __getitem__(self, place: Any) -> Any:
         """Return a batch; of one in the file, only what is read takes memory."""
         batch = self._batches[place]
-        if not isinstance(batch, tuple):
-            return batch
-        dtype, shape, begin = batch
-        return np.asarray(np.memmap(self._file, dtype, "r", begin, shape))  # type: ignore[call-overload]
+        return batch.load() if isinstance(batch, SpilledArray) else batch
 
 
 class Activations:
@@ -186,7 +177,7 @@ class Activations:
         for batch in made:
             for name, values in batch.items():
                 room = _HELD_BYTES - held - sum(waiting.held_bytes for waiting in results.values())
-                results.setdefault(name, WaitingBatches()).add(values, room)
+                results.setdefault(name, WaitingBatches(self.view.spill)).add(values, room)
         self.values.update(results)
         if memory.held_bytes() > self._floor + _HELD_BYTES:
             self._floor = memory.give_back()

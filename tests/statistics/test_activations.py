@@ -127,6 +127,7 @@ def test_what_many_samples_take_waits_on_disk(has_disk: bool, view: GraphView, m
     monkeypatch.setattr(walks, "_LEAST_BYTES", 1)
     if not has_disk:
         monkeypatch.setattr("tempfile.TemporaryFile", _refuse)
+    view.spill.close()
     values, most = _values(view, inputs)
     assert values.keys() == plain.keys()
     for name in plain:

@@ -1,0 +1,82 @@
+"""Arrays that wait in a temporary file without a name, in the room of those that are gone.
+
+Pages of a file that were written before are written again about ten times as fast as new ones.
+"""
+
+import mmap
+import tempfile
+import weakref
+from collections import deque
+from threading import Lock
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SpillFile:
+    """A temporary file, which is gone with the process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.close()
+
+    def close(self) -> None:
+        """Forget the file; arrays that wait in it can still be read."""
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._free: list[tuple[int, int]] = []  # begin and end, in order; none touches another
+        self._returned: deque[tuple[int, int]] = deque()  # an array may be collected at any time, as inside of `keep`
+
+    def keep(self, values: NDArray[Any]) -> "SpilledArray":
+        """Write an array of numbers that are no objects; raises OSError where the disk is full."""
+        size = -(-values.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        with self._lock:
+            self._file = self._file or tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115, it lives on
+            begin = self._begin_of(size)
+            spilled = SpilledArray(self._file, begin, values)
+            weakref.finalize(spilled, self._returned.append, (begin, begin + size)).atexit = False
+            self._file.seek(begin)
+            # Not by `tofile`, which does not say why it fails.
+            self._file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+            self._file.flush()
+        return spilled
+
+    def _begin_of(self, size: int) -> int:
+        """Return where there is room: the first that is free, or behind all that waits."""
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        joined: list[tuple[int, int]] = []
+        for begin, end in sorted(self._free):
+            if joined and joined[-1][1] == begin:
+                begin = joined.pop()[0]
+            joined.append((begin, end))
+        if joined and joined[-1][1] == self._end:
+            self._end = joined.pop()[0]
+        self._free = joined
+        for i, (begin, end) in enumerate(joined):
+            if end - begin >= size:
+                joined[i : i + 1] = [(begin + size, end)] if end - begin > size else []
+                return begin
+        self._end += size
+        return self._end - size
+
+
+class SpilledArray:
+    """An array that waits in a file."""
+
+    def __init__(self, file: IO[bytes], begin: int, values: NDArray[Any]) -> None:
+        self._file, self._begin = file, begin
+        self.dtype, self.shape, self.nbytes = values.dtype, values.shape, values.nbytes
+
+    def load(self) -> NDArray[Any]:
+        """Return the array, read-only; only what is read of it takes memory."""
+        mapped = _Mapped(self._file.fileno(), self.nbytes, access=mmap.ACCESS_READ, offset=self._begin)
+        mapped.spilled = self
+        return np.frombuffer(mapped, self.dtype).reshape(self.shape)
+
+
+class _Mapped(mmap.mmap):
+    """A part of a file in memory, whose room is not written again as long as an array lies in it."""
+
+    spilled: SpilledArray
