@@ -116,6 +116,7 @@ def fold_request(
         # Inputs that are not drawn differ in kind from those of the check.
         if written.inputs is not None and written.inputs.facts.is_drawn:
             require_fidelity(config.min_fidelity, checked.fidelity)
+        written.view.end_runs()
         folder, cache_notes = before.update_folder(written.view)
         notes = (*file.notes, *data.notes, *folded.decision.notes, *cache_notes)
         report = write_report(before, folded, refinement, written, checked, notes)

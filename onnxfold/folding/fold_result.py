@@ -37,8 +37,6 @@ class FoldResult:
     ) -> None:  # fmt: skip
         self._folder = folder
         self.view = written.view
-        self.view.node_sessions.clear()
-        self.view.spill.close()
         self._reads = reads
         self._inputs = written.inputs
         self._external_data = external_data

@@ -362,6 +362,11 @@ class GraphView:
         self._types = {}
         self._producers = self._consumers = self._names = None
 
+    def end_runs(self) -> None:
+        """Forget the sessions of nodes and what waits on the disk, in this view and in its copies."""
+        self.node_sessions.clear()
+        self.spill.close()
+
     def copy(self) -> "GraphView":
         """Return an independent view; weights are shared until edited."""
         view = GraphView(deepcopy(self.model), self._weights, self.namespace)

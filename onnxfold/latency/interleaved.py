@@ -167,7 +167,7 @@ def latency_of_two(
 
 def open_timed(model: ModelLike, view: GraphView, threads: int) -> Session:
     """Return a session that runs a model as users do."""
-    session = Session(model, threads=threads, counted=view, as_users_do=True)
+    session = Session(model, threads=threads, counted=view, keeps_memory=True)
     if session.is_twin:
         raise VerificationError("onnxruntime does not run the model in its own type, so its latency is not known")
     if session.may_be_endless:

@@ -204,7 +204,7 @@ class _Front:
     """Runs what is in front of some tensors of a network, as a whole."""
 
     def __init__(self, view: GraphView, tensors: list[str]) -> None:
-        self._session = Session(part_of(view, tensors), as_users_do=True)
+        self._session = Session(part_of(view, tensors), keeps_memory=True)
         self._session.output_names = tensors
         self._read = [info.name for info in self._session.inputs]
 

@@ -93,7 +93,7 @@ def test_nothing_stale_is_told(edit: str) -> None:
 def test_every_way_to_edit_is_tried() -> None:
     reads = {"opset", "producer", "consumers", "is_weight", "holder", "weight", "weight_size", "float_weight_names",
              "weight_type", "held", "fresh_name", "fresh_names", "shape", "symbols", "elem_type", "types_for",
-             "copy", "without_assumptions"}  # fmt: skip
+             "copy", "end_runs", "without_assumptions"}  # fmt: skip
     elsewhere = {"put_body", "lend_weights", "take_back"}  # see below
     elsewhere.add("learn")  # tells what shape inference does not find: tests/graph/test_learned_shapes.py
     methods = {name for name, value in vars(GraphView).items() if callable(value) and not name.startswith("_")}

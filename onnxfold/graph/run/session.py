@@ -18,7 +18,7 @@ from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import save, to_model
-from onnxfold.graph.nodes import is_quantized, messages
+from onnxfold.graph.nodes import messages
 from onnxfold.graph.run import loops
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
@@ -93,18 +93,18 @@ class Session:
 
     def __init__(
         self, model: str | Path | ModelProto | GraphView, *, threads: int = 0, counted: GraphView | None = None,
-        as_users_do: bool = False,
+        keeps_memory: bool = False,
     ) -> None:  # fmt: skip
         if isinstance(model, GraphView):
             counted, model = model, to_model(model)
         if not isinstance(model, ModelProto):
             require_regular_file(Path(model))
         counted = counted if counted is not None else _view(model)
-        options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
+        options = session_options(_optimization(counted), threads)
         self._counted = counted
         self._asked: list[dict[str, tuple[int, ...]]] = []  # shapes of inputs that memory was asked for
         self._large: list[dict[str, tuple[int, ...]]] = []  # of them, those of runs that give back what they took
-        self._keeps_memory = as_users_do
+        self._keeps_memory = keeps_memory
         self._loop = None if counted is None else open_loop(counted)
         self.may_be_endless = self._loop is not None  # has a Loop that may never end, so that runs are watched
         self.require({})  # onnxruntime computes constants while it loads
@@ -183,15 +183,11 @@ def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tu
     )
 
 
-def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
-    """Return the level of onnxruntime's changes: BASIC keeps rounding alike, a quantised model needs its kernels."""
-    # Where BASIC removes readers of a tensor one after the other, all of the rest are moved each time.
+def _optimization(view: GraphView | None) -> ort.GraphOptimizationLevel:
+    """Return the level of onnxruntime's changes, which is that of users."""
+    # Where it removes readers of a tensor one after the other, all of the rest are moved each time.
     read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
-    level = ort.GraphOptimizationLevel
-    if read_often:
-        return level.ORT_DISABLE_ALL
-    is_for_integers = view is not None and any(map(is_quantized, view.nodes))
-    return level.ORT_ENABLE_ALL if as_users_do or is_for_integers else level.ORT_ENABLE_BASIC
+    return ort.GraphOptimizationLevel.ORT_DISABLE_ALL if read_often else ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
 def _view(model: str | Path | ModelProto) -> GraphView | None:
