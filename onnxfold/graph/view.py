@@ -50,6 +50,8 @@ class GraphView:
         #: They are not written into the model.
         self.input_shapes: Mapping[str, Shape] = {}
         self.learned_types: Mapping[str, TensorType] = {}
+        #: Tensors that the file quantises by the range of their values: what each number becomes hangs on all of them.
+        self.rescaled: frozenset[str] = frozenset()
         self._types: dict[frozenset[tuple[str, Shape]], dict[str, TensorType]] = {}
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
@@ -373,7 +375,7 @@ class GraphView:
         view.input_shapes = self.input_shapes
         view.learned_types = self.learned_types
         view._lent = dict(self._lent)
-        view.scratch = self.scratch
+        view.scratch, view.rescaled = self.scratch, self.rescaled
         view.node_sessions, view.spill = self.node_sessions, self.spill
         view._types = dict(self._types)
         return view

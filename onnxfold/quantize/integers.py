@@ -8,7 +8,7 @@ of the sums that it is added to. A constant that the fold did not touch keeps it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ _PLAIN = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 _PRODUCT = Op("|".join(_PLAIN), ("numbers", "weight", "x_zero", "zero"))
 #: Inputs of a DynamicQuantizeLSTM: the numbers, scales and zero points of its weights, which lie input first.
 _LSTM_PARTS = ((1, 8, 9), (2, 10, 11))
+#: Part of a step by which rounded numbers may miss an integer.
+_EXACT = 1e-3
 _DYNAMIC = Op("Mul", (Op("Cast", (_PRODUCT,)), Op("Mul", ("x_scale", "scale"))))
 
 
@@ -52,11 +54,17 @@ class Integers:
         return (centred * self._spread(self.scale)).astype(self.scale.dtype)
 
     def hold(self, values: Array) -> "Integers":
-        """Return other numbers as integers in the range of these; these where the numbers are the same."""
+        """Return other numbers as integers in the range of these; where all are such integers, in the same steps."""
         if np.array_equal(values, self.values):
             return self
         others = tuple(i for i in range(values.ndim) if i != self.axis)
         lowest, highest = int(self.numbers.min()), int(self.numbers.max())
+        if self.axis is None:
+            steps = values / self._spread(self.scale) + (0 if self.zero is None else self._spread(self.zero))
+            numbers = np.rint(steps)
+            is_inside = bool(((numbers >= lowest) & (numbers <= highest)).all())
+            if is_inside and np.abs(steps - numbers).max() < _EXACT:
+                return replace(self, numbers=numbers.astype(self.numbers.dtype))
         is_signed = self.numbers.dtype.kind == "i"
         if self.zero is not None and (self.zero.any() or not is_signed):
             low, high = np.minimum(values.min(axis=others), 0), np.maximum(values.max(axis=others), 0)
@@ -231,6 +239,7 @@ def dequantize(view: GraphView) -> StoredNumbers | None:
         nodes[name] = [rewritten(product, inputs=inputs, outputs=[name], op_type=plain)]
     if view.expand(nodes):
         view.put_weights({name: held.stored.values for name, held in constants.items()})
+        view.rescaled = frozenset(held.nodes[0].input[0] for held in products.values())
         RemoveUnused()(view)
     return stored if blocks or stored.integers else None
 

@@ -64,7 +64,8 @@ def dead_units(view: GraphView, group: FoldGroup, values: Mapping[str, Values]) 
             node = view.producer(use.node)
             reads = [] if node is None else [name for name in node.input if name in values]
             is_zero = np.all([values[name] == 0 for name in reads], axis=0) if reads else none
-            dead &= is_unread | is_zero
+            # What is part of a range is read.
+            dead &= is_zero if use.channels.tensor in view.rescaled else is_unread | is_zero
     return dead
 
 
@@ -112,6 +113,7 @@ def _layer_with_room(view: GraphView, member: Member) -> Layer | None:
     if layer is None or not layer.operator.bias.takes_constants or layer.operator.bias.factor != 1.0:
         return None
     is_shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)
+    is_shared |= member.uses[0].channels.tensor in view.rescaled
     has_room = bool(layer.bias) or layer.lacks_bias
     return layer if has_room and not is_shared else None
 

@@ -202,6 +202,22 @@ def test_duplicates_go_first_and_cost_nothing() -> None:
     assert found.partition(4).labels.tolist() == classes.tolist()
 
 
+def test_without_duplicates_what_follows_is_the_same() -> None:
+    """Where channels are only dropped, a class of equal channels is one channel with the sum of their columns."""
+    classes = np.array([0, 1, 0, 2, 1, 0, 3, 0, 4])
+    random = np.random.default_rng(0)
+    x = random.standard_normal((300, 5)) @ random.standard_normal((5, 5))
+    w = random.standard_normal((6, len(classes)))
+    sums = np.stack([w[:, classes == c].sum(axis=1) for c in range(5)], axis=1)
+    whole, single = (
+        eliminate([ConsumerMoments(np.cov(v.T, bias=True), u.T @ u)], c, merges=False)
+        for v, u, c in ((x[:, classes], w, classes), (x, sums, np.arange(5)))
+    )
+    names = np.unique(classes, return_index=True)[1]
+    assert [gone for gone, _ in whole.steps[4:]] == [names[gone] for gone, _ in single.steps]
+    np.testing.assert_allclose(whole.errors[1:6], single.errors[1:], rtol=0.05, atol=1e-6)
+
+
 def test_duplicates_go_first_even_where_a_drop_is_free() -> None:
     moments = [ConsumerMoments(np.diag([1.0, 1.0, 1.0, 1.0]), np.diag([1.0, 1.0, 0.0, 1.0]))]
     assert eliminate(moments, np.array([0, 1, 2, 1])).steps[:2] == ((3, 1), (2, -1))

@@ -21,6 +21,7 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.quantize.integers import Integers, dequantize
 from testing import models
 from testing.compare import relative_difference
+from testing.graph_builder import GraphBuilder
 from testing.models import run
 from testing.quick import quick_fold
 
@@ -68,6 +69,10 @@ def test_numbers_are_held_within_a_step(seed: int, per_channel: bool, has_zeros:
     zero = random.integers(1, 60, shape).astype(kind) if has_zeros else np.zeros(shape, kind)
     old = Integers(numbers, random.uniform(0.01, 1.0, shape).astype(np.float32), zero, 0 if per_channel else None)
     assert old.hold(old.values) is old
+    if not per_channel:
+        part = old.hold(old.values[1:3])
+        np.testing.assert_array_equal(part.numbers, numbers[1:3])
+        assert (part.scale, part.zero) == (old.scale, old.zero)
     wanted = random.standard_normal((2, 3, 2)).astype(np.float32)
     made = old.hold(wanted)
     assert made.numbers.dtype == kind
@@ -115,6 +120,36 @@ def test_what_is_opened_computes_nearly_the_same_and_closes_to_the_same_bytes(fo
     assert old.keys() == new.keys()
     for name, values in old.items():
         np.testing.assert_array_equal(new[name], values)
+
+
+#: The bias of a channel, and factors of its row and of its column; whether it may go.
+CHANNELS = {
+    "zero behind its Relu": (-1.0, 0.0, 1.0, True),
+    "the largest number of its activation, always": (60.0, 0.0, 1.0, False),
+    "read by nothing but the range": (60.0, 1.0, 0.0, False),
+}
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_without_loss_ranges_of_activations_stay(channel: str, tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    g.output(g.head(g.relu(g.conv(g.relu(g.conv("x", 6)), 8, kernel=1))))
+    plain, (bias, of_row, of_column, may_go) = g.build(), CHANNELS[channel]
+    rows, columns = (t for t in plain.graph.initializer if len(t.dims) == 4)
+    biases = next(t for t in plain.graph.initializer if list(t.dims) == [6])
+    for tensor, place, change in ((rows, 2, of_row), (biases, 2, 0.0), (columns, (slice(None), 2), of_column)):
+        values = numpy_helper.to_array(tensor).copy()
+        values[place] = values[place] * change + (bias if tensor is biases else 0.0)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    model = dynamic(plain, tmp_path)
+    result = quick_fold(model, lossless=True)
+    assert result.report.groups[0].folded_width == 6 - may_go
+    np.testing.assert_array_equal(run(result.model, FEEDS)[0], run(model, FEEDS)[0])
+    before, after = (
+        next(numpy_helper.to_array(t) for t in m.graph.initializer if t.data_type == 2 and t.dims[1:] == [3, 3, 3])
+        for m in (model, result.model)
+    )
+    np.testing.assert_array_equal(after, np.delete(before, [2] if may_go else [], axis=0))
 
 
 def _two_lstms() -> onnx.ModelProto:

@@ -65,10 +65,10 @@ def eliminate(
             inside = blocks[state.units] == block
             surplus = int(inside.sum()) - narrowest // len(equal)
             at_once = 1 if n <= _ONE_BY_ONE or len(equal) > 1 else min(surplus, max(1, len(state.units) // _PORTIONS))
-            equal_pair = bool(pairs)
-            chosen = [pairs.pop()] if equal_pair else state.cheapest(inside, at_once)
+            are_equal = bool(pairs)
+            chosen, pairs[:] = (pairs[:surplus], pairs[surplus:]) if pairs else (state.cheapest(inside, at_once), ())
             cost = state.give_up(chosen)
-            costs += [0.0 if equal_pair else cost / len(chosen)] * len(chosen)
+            costs += [0.0 if are_equal else cost / len(chosen)] * len(chosen)
             steps += chosen
     errors = np.full(n + 1, np.inf)
     errors[n] = 0.0
@@ -80,7 +80,7 @@ def _equal_pairs(classes: Labels, units: Labels) -> list[tuple[int, int]]:
     """Return the pairs (unit, first unit of its class) of exact duplicates within a block."""
     _, first, place = np.unique(classes[units], return_index=True, return_inverse=True)
     pairs = zip(units.tolist(), units[first[place]].tolist(), strict=True)
-    return [(unit, into) for unit, into in pairs if unit != into][::-1]
+    return [(unit, into) for unit, into in pairs if unit != into]
 
 
 class _State:
@@ -154,10 +154,14 @@ class _State:
         return total
 
     def give_up(self, steps: list[tuple[int, int]]) -> float:
-        """Carry C^-1 and G over to what is left after some eliminations; return what they cost together."""
+        """Carry C^-1 and G over to what is left after some eliminations; return what they cost together.
+
+        Several units may be merged into another one, which does not go then.
+        """
         place = {int(unit): i for i, unit in enumerate(self.units)}
         directions = np.zeros((len(self.units), len(steps)), self.precisions[0].dtype if self.precisions else float)
         merged: list[tuple[int, int]] = []
+        clusters: dict[int, list[int]] = {}
         charge = np.ones(len(steps))
         for column, (gone, into) in enumerate(steps):
             a = place[gone]
@@ -165,8 +169,9 @@ class _State:
             if into >= 0:
                 b = place[into]
                 w = self.share[a] / (self.share[a] + self.share[b])
-                directions[a, column], directions[b, column] = 1.0 - w, -w
+                directions[a, column], directions[clusters.setdefault(b, [b]), column] = 1.0 - w, -w
                 self.share[b] += self.share[a]
+                clusters[b].append(a)
                 merged.append((a, b))
                 charge[column] = self.merge_charge
         left = np.delete(np.arange(len(self.units)), [place[gone] for gone, _ in steps])

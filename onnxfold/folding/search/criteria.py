@@ -15,6 +15,7 @@ from onnxfold.fidelity.estimate import estimate_agreement, names_one_class, shar
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity, label_flips
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.graph.files.save import to_model
+from onnxfold.graph.nodes import is_quantized
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import HALF_TYPES, Array
 from onnxfold.graph.view import GraphView
@@ -186,9 +187,12 @@ def require_lossless(checked: VerificationResult, view: GraphView) -> None:
     coarse = any(view.weight_type(name) in HALF_TYPES for name in view.float_weight_names())
     worst = max(checked.fidelity.outputs, key=lambda output: output.relative_error)
     if worst.relative_error > (_COARSE if coarse else _FINE):
+        hint = "please report this"
+        if any(map(is_quantized, view.nodes)):
+            hint = "in a quantised model, one bit of rounding may become such a change: --no-verify writes it unchecked"
         raise VerificationError(
             f"nothing was written: output '{worst.output}' would change by {worst.relative_error:.3g}, which is more "
-            "than rounding; please report this"
+            f"than rounding; {hint}"
         )
 
 

@@ -18,7 +18,7 @@ from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import save, to_model
-from onnxfold.graph.nodes import messages
+from onnxfold.graph.nodes import is_quantized, messages
 from onnxfold.graph.run import loops
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
@@ -184,10 +184,14 @@ def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tu
 
 
 def _optimization(view: GraphView | None) -> ort.GraphOptimizationLevel:
-    """Return the level of onnxruntime's changes, which is that of users."""
+    """Return the level of onnxruntime's changes: that of users, but for what rounds a quantised model by its widths."""
     # Where it removes readers of a tensor one after the other, all of the rest are moved each time.
     read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
-    return ort.GraphOptimizationLevel.ORT_DISABLE_ALL if read_often else ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    level = ort.GraphOptimizationLevel
+    if read_often:
+        return level.ORT_DISABLE_ALL
+    is_for_integers = view is not None and any(map(is_quantized, view.nodes))
+    return level.ORT_ENABLE_EXTENDED if is_for_integers else level.ORT_ENABLE_ALL
 
 
 def _view(model: str | Path | ModelProto) -> GraphView | None:
