@@ -259,3 +259,22 @@ def test_a_bias_that_is_computed_is_refused(operator: str, tmp_path: Path) -> No
     g.output(g.node(operator, ["x", weight, bias], (3, 8, 8)))
     with pytest.raises(ExportError, match="its bias is computed at run time"):
         export_model(g.build(), tmp_path / "bias.tflite")
+
+
+@pytest.mark.parametrize("places", ["constant", "computed"])
+def test_what_is_written_to_places(places: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sums"], keepdims=0, axes=[1]),
+        helper.make_node("TopK", ["sums", "three"], ["largest", "row"]),
+        helper.make_node("Unsqueeze", ["row"], ["computed"], axes=[1]),
+        helper.make_node("Gather", ["x", "some"], ["updates"]),
+        helper.make_node("ScatterND", ["x", places, "updates"], ["y"], "scatter"),
+    ]
+    weights = {"three": np.array([3]), "some": np.array([0, 2, 1]), "constant": np.array([[-1], [3], [1]])}
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [6, 4]) for name in "xy")
+    initializers = [numpy_helper.from_array(values, name) for name, values in weights.items()]
+    graph = helper.make_graph(nodes, "places", [x], [y], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)
+    report = export_model(model, tmp_path / "places.tflite")
+    assert report.parity["max_rel_error"] == 0.0
+    assert report.operators["SCATTER_ND"] == (1 if places == "constant" else 2)

@@ -134,6 +134,43 @@ def gather_nd(op: Op) -> Value:
     return c.op("GATHER_ND", [x, index], op.result())
 
 
+#: How what is written to a place goes with what stands there.
+_SCATTERED = {"none": "", "add": "ADD", "mul": "MUL", "max": "MAXIMUM", "min": "MINIMUM"}
+
+
+@converter("ScatterND", layouts=layouts.LayoutRule())
+def scatter_nd(op: Op) -> Value:
+    """SCATTER_ND into zeros, of which a SELECT_V2 takes the places that are written; equal places in turn."""
+    c, x, code = op.graph, op.read(0), _SCATTERED[op.text("reduction", "none")]
+    op.require_fixed((*x.shape, *op.shape(1)), "writes to places of")
+    sizes = x.shape[: op.shape(1)[-1]]
+    count, inside = prod(op.shape(1)[:-1]), x.shape[len(sizes) :]
+    updates = c.reshape(op.read(2), (count, *inside))
+
+    def write(index: Value, updates: Value, is_written: Value) -> Value:
+        if code:
+            updates = c.binary(code, c.op("GATHER_ND", [x, index], updates.shape, x.element_type), updates)
+        there = c.reshape(is_written, (*sizes, *(1,) * len(inside)))
+        return c.select(there, c.op("SCATTER_ND", [index, updates, c.indices(x.shape)], x.shape, x.element_type), x)
+
+    if not op.is_constant(1):
+        if code:
+            op.refuse("it computes with what stands at places that are computed, too: these may be equal")
+        index = c.reshape(c.cast(op.read(1), "INT32"), (count, len(sizes)))
+        index = c.binary("FLOOR_MOD", index, c.constant(np.array(sizes, np.int32)))
+        ones = [index, c.constant(np.ones(count, np.int32)), c.indices(sizes)]
+        return write(index, updates, c.greater(c.op("SCATTER_ND", ones, sizes, "INT32"), 0))
+    places = op.required_weight(1, "indices").reshape(count, -1) % np.array(sizes, int)
+    left = np.arange(count)
+    while len(left):
+        rows = np.sort(left[np.unique(places[left], axis=0, return_index=True)[1]])
+        left, mask = np.setdiff1d(left, rows), np.zeros(sizes, np.bool_)
+        mask[tuple(places[rows].T)] = True
+        part = updates if len(rows) == count else take(op, updates, rows.tolist(), 0)
+        x = write(c.constant(places[rows].astype(np.int32)), part, c.constant(mask))
+    return x
+
+
 @converter("Expand", layouts=layouts.Follow())
 def expand(op: Op) -> Value:
     """BROADCAST_TO; a TILE where the batch is free."""
