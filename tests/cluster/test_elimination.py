@@ -223,12 +223,15 @@ def test_duplicates_go_first_even_where_a_drop_is_free() -> None:
     assert eliminate(moments, np.array([0, 1, 2, 1])).steps[:2] == ((3, 1), (2, -1))
 
 
+@pytest.mark.parametrize("equal", [0, 3])
 @pytest.mark.parametrize("count", [2, 3])
-def test_blocks_stay_equally_wide(count: int) -> None:
+def test_blocks_stay_equally_wide(count: int, equal: int) -> None:
     n = 4 * count
     blocks = np.repeat(np.arange(count), 4)
     blocks = np.random.default_rng(1).permutation(blocks)
-    found = eliminate(_moments(count, n), np.arange(n), blocks, narrowest=count)
+    classes = np.arange(n)
+    classes[np.flatnonzero(blocks == 0)[:equal]] = n  # in one block alone
+    found = eliminate(_moments(count, n), classes, blocks, narrowest=count)
     assert np.flatnonzero(np.isfinite(found.errors))[0] == count
     for k in range(count, n + 1, count):
         partition = found.partition(k)

@@ -64,9 +64,11 @@ def eliminate(
         for block, pairs in equal.items():
             inside = blocks[state.units] == block
             surplus = int(inside.sum()) - narrowest // len(equal)
-            at_once = 1 if n <= _ONE_BY_ONE or len(equal) > 1 else min(surplus, max(1, len(state.units) // _PORTIONS))
+            most = surplus if len(equal) == 1 else 1  # blocks become narrower together
             are_equal = bool(pairs)
-            chosen, pairs[:] = (pairs[:surplus], pairs[surplus:]) if pairs else (state.cheapest(inside, at_once), ())
+            at_once = 1 if n <= _ONE_BY_ONE else max(1, len(state.units) // _PORTIONS)
+            chosen = pairs[:most] or state.cheapest(inside, min(most, at_once))
+            del pairs[:most]
             cost = state.give_up(chosen)
             costs += [0.0 if are_equal else cost / len(chosen)] * len(chosen)
             steps += chosen

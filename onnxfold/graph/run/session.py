@@ -184,7 +184,7 @@ def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tu
 
 
 def _optimization(view: GraphView | None) -> ort.GraphOptimizationLevel:
-    """Return the level of onnxruntime's changes: that of users, but for what rounds a quantised model by its widths."""
+    """Return the level of onnxruntime's changes: that of users; for integers one whose rounding hangs on no width."""
     # Where it removes readers of a tensor one after the other, all of the rest are moved each time.
     read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
     level = ort.GraphOptimizationLevel
