@@ -25,7 +25,8 @@ from onnxfold.graph.finite import flaw, require_no_nan
 from onnxfold.graph.nodes import QDQ, is_quantized, node_key
 from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.tensors import LazyTensor, Scratch, Shape, is_float
+from onnxfold.graph.spill import Scratch
+from onnxfold.graph.tensors import LazyTensor, Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import image_sizes, needed_batch, needed_sizes
 from onnxfold.inputs.tokens.token_plan import size_of

@@ -2,11 +2,10 @@
 
 A :class:`LazyTensor` points at a ``TensorProto``, or at a range of an external data file; nothing is
 copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay; those of a model
-that is larger than memory wait in a temporary file (:class:`Scratch`).
+that is larger than memory wait in a temporary file (:class:`onnxfold.graph.spill.Scratch`).
 """
 
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,8 +18,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfold.errors import ModelLoadError, ModelSaveError
-from onnxfold.files.spill import SpillFile
+from onnxfold.errors import ModelLoadError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS
 
 #: Device, inode, size and time of a file.
@@ -170,33 +168,8 @@ class DerivedTensor(LazyTensor):
 Weight = LazyTensor | Array
 
 
-#: Smaller weights stay in memory.
-_KEPT_BYTES = 1 << 20
 #: Elements that are read at a time.
 _PIECE = 1 << 22
-
-
-class Scratch:
-    """A temporary file without a name, which is gone with the process."""
-
-    def __init__(self) -> None:
-        self._file = SpillFile()
-
-    def keep(self, values: Array) -> Weight:
-        """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
-        if values.nbytes < _KEPT_BYTES or bits_per_element(values.dtype) < 8 or values.dtype.hasobject:
-            return values
-        proto = TensorProto(
-            dims=values.shape, data_type=elem_type_of(values), data_location=TensorProto.EXTERNAL, name="scratch"
-        )
-        try:
-            spilled = self._file.keep(values)
-        except OSError as error:
-            raise ModelSaveError(
-                f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
-                "set TMPDIR to one with more room"
-            ) from None
-        return DerivedTensor(proto, read=lambda: spilled.load().copy())
 
 
 def cut(values: Array, elements: int) -> Iterator[Array]:

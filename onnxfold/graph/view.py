@@ -10,10 +10,10 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
-from onnxfold.files.spill import SpillFile
 from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
 from onnxfold.graph.shapes.shape_inference import declared_type, drop_inferable, infer_types, values_matter
-from onnxfold.graph.tensors import Array, Scratch, Shape, TensorType, Weight, is_float, loaded, type_of
+from onnxfold.graph.spill import Scratch, SpillFile
+from onnxfold.graph.tensors import Array, Shape, TensorType, Weight, is_float, loaded, type_of
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
 _IR_WITHOUT_LISTED_WEIGHTS = 4
@@ -50,7 +50,7 @@ class GraphView:
         #: They are not written into the model.
         self.input_shapes: Mapping[str, Shape] = {}
         self.learned_types: Mapping[str, TensorType] = {}
-        #: Tensors that the file quantises by the range of their values: what each number becomes hangs on all of them.
+        #: Keys of nodes whose input the file quantises by its range: what each number becomes hangs on all of them.
         self.rescaled: frozenset[str] = frozenset()
         self._types: dict[frozenset[tuple[str, Shape]], dict[str, TensorType]] = {}
         self._producers: dict[str, NodeProto] | None = None

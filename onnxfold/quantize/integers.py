@@ -239,8 +239,7 @@ def dequantize(view: GraphView) -> StoredNumbers | None:
         nodes[name] = [rewritten(product, inputs=inputs, outputs=[name], op_type=plain)]
     if view.expand(nodes):
         view.put_weights({name: held.stored.values for name, held in constants.items()})
-        scaled = [*products.values(), *(part for parts in recurrent.values() for part in parts)]
-        view.rescaled = frozenset(held.nodes[0].input[0] for held in scaled)
+        view.rescaled = frozenset({*products, *recurrent})
         RemoveUnused()(view)
     return stored if blocks or stored.integers else None
 

@@ -11,11 +11,11 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.errors import VerificationError
-from onnxfold.files.spill import SpilledArray, SpillFile
 from onnxfold.graph.bodies import needed_nodes, part_of
 from onnxfold.graph.nodes import node_key, read_names
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.run.session import Session, count_samples, fit_feeds, joined_outputs, sample_count
+from onnxfold.graph.spill import SpilledArray, SpillFile
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

@@ -65,7 +65,7 @@ def dead_units(view: GraphView, group: FoldGroup, values: Mapping[str, Values]) 
             reads = [] if node is None else [name for name in node.input if name in values]
             is_zero = np.all([values[name] == 0 for name in reads], axis=0) if reads else none
             # What is part of a range is read.
-            dead &= is_zero if use.channels.tensor in view.rescaled else is_unread | is_zero
+            dead &= is_zero if use.node in view.rescaled else is_unread | is_zero
     return dead
 
 
@@ -113,9 +113,9 @@ def _layer_with_room(view: GraphView, member: Member) -> Layer | None:
     if layer is None or not layer.operator.bias.takes_constants or layer.operator.bias.factor != 1.0:
         return None
     is_shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)
-    is_shared |= member.uses[0].channels.tensor in view.rescaled
     has_room = bool(layer.bias) or layer.lacks_bias
-    return layer if has_room and not is_shared else None
+    is_part_of_range = member.uses[0].node in view.rescaled
+    return layer if has_room and not (is_shared or is_part_of_range) else None
 
 
 def _models(group: FoldGroup, dead: Mask) -> npt.NDArray[np.int64]:

@@ -11,11 +11,12 @@ import pytest
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity.verify import WalkedNetwork
 from onnxfold.folding import open_model
-from onnxfold.graph import tensors
+from onnxfold.graph import spill
 from onnxfold.graph.files.load import load
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.tensors import DerivedTensor, Scratch
+from onnxfold.graph.spill import Scratch
+from onnxfold.graph.tensors import DerivedTensor
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
 from testing.language_models import grouped_query_decoder
@@ -36,7 +37,7 @@ def test_a_fold_through_a_file_gives_the_same_bytes(
     options = {"method": method, "sparsity": 0.2, "samples": 4, "verify": False, "save_as_external_data": True}
     quick_fold(model, **options).save(tmp_path / "a.onnx")
     monkeypatch.setattr(open_model, "_SCRATCH_PART", 1 << 50)
-    monkeypatch.setattr(tensors, "_KEPT_BYTES", 16)
+    monkeypatch.setattr(spill, "_KEPT_BYTES", 16)
     monkeypatch.setattr("onnxfold.passes.merge.fold_channels._STREAMED_BYTES", 16)
     result = quick_fold(model, **options)
     assert not [
@@ -49,7 +50,7 @@ def test_a_fold_through_a_file_gives_the_same_bytes(
 
 
 def test_what_waits_in_a_file_is_still_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "_KEPT_BYTES", 16)
+    monkeypatch.setattr(spill, "_KEPT_BYTES", 16)
     view = load(model)
     view.scratch = Scratch()
     name = next(name for name in view.float_weight_names() if view.weight_size(name) > 64)
@@ -67,7 +68,7 @@ def test_a_full_disk_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
         def write(self, _: object) -> None:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tensors.tempfile, "TemporaryFile", lambda **_: Full())
+    monkeypatch.setattr(spill.tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(
         ModelSaveError, match=r"do not fit into the temporary folder '.*': No space left on device; set TMPDIR"
     ):

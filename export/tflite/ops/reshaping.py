@@ -147,7 +147,7 @@ def scatter_nd(op: Op) -> Value:
     count, inside = prod(op.shape(1)[:-1]), x.shape[len(sizes) :]
     updates = c.reshape(op.read(2), (count, *inside))
 
-    def write(index: Value, updates: Value, is_written: Value) -> Value:
+    def write(x: Value, index: Value, updates: Value, is_written: Value) -> Value:
         if code:
             updates = c.binary(code, c.op("GATHER_ND", [x, index], updates.shape, x.element_type), updates)
         there = c.reshape(is_written, (*sizes, *(1,) * len(inside)))
@@ -159,7 +159,7 @@ def scatter_nd(op: Op) -> Value:
         index = c.reshape(c.cast(op.read(1), "INT32"), (count, len(sizes)))
         index = c.binary("FLOOR_MOD", index, c.constant(np.array(sizes, np.int32)))
         ones = [index, c.constant(np.ones(count, np.int32)), c.indices(sizes)]
-        return write(index, updates, c.greater(c.op("SCATTER_ND", ones, sizes, "INT32"), 0))
+        return write(x, index, updates, c.greater(c.op("SCATTER_ND", ones, sizes, "INT32"), 0))
     places = op.required_weight(1, "indices").reshape(count, -1) % np.array(sizes, int)
     left = np.arange(count)
     while len(left):
@@ -167,7 +167,7 @@ def scatter_nd(op: Op) -> Value:
         left, mask = np.setdiff1d(left, rows), np.zeros(sizes, np.bool_)
         mask[tuple(places[rows].T)] = True
         part = updates if len(rows) == count else take(op, updates, rows.tolist(), 0)
-        x = write(c.constant(places[rows].astype(np.int32)), part, c.constant(mask))
+        x = write(x, c.constant(places[rows].astype(np.int32)), part, c.constant(mask))
     return x
 
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxfold.files.spill import SpilledArray, SpillFile
+from onnxfold.graph.spill import SpilledArray, SpillFile
 
 
 def _random(seed: int, numbers: int, dtype: type = np.float32) -> np.ndarray:

@@ -8,10 +8,16 @@ import tempfile
 import weakref
 from collections import deque
 from threading import Lock
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
+from onnx import TensorProto
+
+from onnxfold.errors import ModelSaveError
+from onnxfold.graph.tensors import Array, DerivedTensor, Weight, append_array, bits_per_element, elem_type_of
+
+#: Smaller weights stay in memory.
+_KEPT_BYTES = 1 << 20
 
 
 class SpillFile:
@@ -28,7 +34,7 @@ class SpillFile:
         self._free: list[tuple[int, int]] = []  # begin and end, in order; none touches another
         self._returned: deque[tuple[int, int]] = deque()  # an array may be collected at any time, as inside of `keep`
 
-    def keep(self, values: NDArray[Any]) -> "SpilledArray":
+    def keep(self, values: Array) -> "SpilledArray":
         """Write an array of numbers that are no objects; raises OSError where the disk is full."""
         size = -(-values.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         with self._lock:
@@ -37,8 +43,7 @@ class SpillFile:
             spilled = SpilledArray(self._file, begin, values)
             weakref.finalize(spilled, self._returned.append, (begin, begin + size)).atexit = False
             self._file.seek(begin)
-            # Not by `tofile`, which does not say why it fails.
-            self._file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+            append_array(values, self._file)
             self._file.flush()
         return spilled
 
@@ -65,11 +70,11 @@ class SpillFile:
 class SpilledArray:
     """An array that waits in a file."""
 
-    def __init__(self, file: IO[bytes], begin: int, values: NDArray[Any]) -> None:
+    def __init__(self, file: IO[bytes], begin: int, values: Array) -> None:
         self._file, self._begin = file, begin
         self.dtype, self.shape, self.nbytes = values.dtype, values.shape, values.nbytes
 
-    def load(self) -> NDArray[Any]:
+    def load(self) -> Array:
         """Return the array, read-only; only what is read of it takes memory."""
         mapped = _Mapped(self._file.fileno(), self.nbytes, access=mmap.ACCESS_READ, offset=self._begin)
         mapped.spilled = self
@@ -80,3 +85,26 @@ class _Mapped(mmap.mmap):
     """A part of a file in memory, whose room is not written again as long as an array lies in it."""
 
     spilled: SpilledArray
+
+
+class Scratch:
+    """Where edited weights of a large model wait."""
+
+    def __init__(self) -> None:
+        self._file = SpillFile()
+
+    def keep(self, values: Array) -> Weight:
+        """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
+        if values.nbytes < _KEPT_BYTES or bits_per_element(values.dtype) < 8 or values.dtype.hasobject:
+            return values
+        proto = TensorProto(
+            dims=values.shape, data_type=elem_type_of(values), data_location=TensorProto.EXTERNAL, name="scratch"
+        )
+        try:
+            spilled = self._file.keep(values)
+        except OSError as error:
+            raise ModelSaveError(
+                f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "
+                "set TMPDIR to one with more room"
+            ) from None
+        return DerivedTensor(proto, read=lambda: spilled.load().copy())
