@@ -48,45 +48,32 @@ _CUTS = "a strided or computed slice takes single positions out of this axis"
 
 
 @channel_rule("Slice", since=1, mixes=_CUTS, carries=True)
-def slice_attribute(node: NodeContext) -> None:
-    """Bounds are attributes before opset 10."""
-    starts, ends = node.integers("starts"), node.integers("ends")
-    _slice(node, starts, ends, node.integers("axes", range(len(starts))), [1] * len(starts), as_input=False)
-
-
 @channel_rule("Slice", since=10, mixes=_CUTS, carries=True)
-def slice_input(node: NodeContext) -> None:
-    """Bounds, axes and steps are inputs 1 to 4."""
-    rank = node.rank(node.input(0))
+def slice_axes(node: NodeContext) -> None:
+    """Link the range start:end of a cut axis to all of the result's, and keep both bounds counting.
+
+    Bounds, axes and steps are inputs 1 to 4, before opset 10 attributes.
+    """
+    x, y = node.input(0), node.output()
     if node.input(3) and not node.is_weight(node.input(3)):
         raise CannotDeclareError("which axes it cuts is computed at run time")
-    count = node.shape(node.input(1))[0] or 0
-    axes = node.constant_ints(3, "axes") if node.input(3) else list(range(count))
-    if not node.is_weight(node.input(1)) or not node.is_weight(node.input(2)):
-        for axis in set(range(rank)) - {a % rank for a in axes}:
-            node.carry([axis])
-        return
-    steps = node.constant_ints(4, "steps") if node.input(4) else [1] * len(axes)
-    starts, ends = node.constant_ints(1, "starts"), node.constant_ints(2, "ends")
-    _slice(node, starts, ends, axes, steps, as_input=True)
-
-
-def _slice(
-    node: NodeContext, starts: list[int], ends: list[int], axes: list[int], steps: list[int], *, as_input: bool
-) -> None:
-    """Link the range start:end of a cut axis to all of the result's, and keep both bounds counting."""
-    x, y = node.input(0), node.output()
-    rank = node.rank(x)
+    places: tuple[str | int, ...] = (1, 2) if node.version >= 10 else ("starts", "ends")
+    count = (node.shape(node.input(1))[0] or 0) if node.version >= 10 else len(node.integers("starts"))
+    axes = node.constant_ints(3, "axes") if node.input(3) else node.integers("axes", range(count))
     node.link_all(x, y, but=axes)
-    for element, (start, end, axis, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
-        source, result = node.axis(x, axis % rank), node.axis(y, axis % rank)
+    if not all(node.is_constant(place) for place in places if isinstance(place, int)):
+        return
+    bounds = [node.integers(p) if isinstance(p, str) else node.constant_ints(p, "bounds") for p in places]
+    steps = node.constant_ints(4, "steps") if node.input(4) else [1] * len(axes)
+    for element, (start, end, axis, step) in enumerate(zip(*bounds, axes, steps, strict=True)):
+        source, result = node.axis(x, axis), node.axis(y, axis)
         width = node.width(source)
         if width is None or step != 1:
             continue
         first, last, _ = slice(start, end).indices(width)
         node.link(source, result, np.arange(first, max(first, last)), None)
-        for index, bound, name in ((1, first, "starts"), (2, last, "ends")):
-            node.count(source, index if as_input else name, stop=bound, element=element)
+        for place, bound in zip(places, (first, last), strict=True):
+            node.count(source, place, stop=bound, element=element)
 
 
 @channel_rule("Gather", mixes="it picks single positions of this axis", carries=True)
