@@ -1,10 +1,10 @@
-"""Channels that may go without making the parts of grouped convolutions unequal.
+"""Channels that only go together, parts of grouped convolutions that stay equal, and channels that may be rotated.
 
 docs/mathematics.md says how.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Axis, Block, Declaration, Link, Norm, Role, Rotatable, Use
+from onnxfold.channels.declarations import Axis, Block, Declaration, Link, Norm, Role, Rotatable, Tie, Use
 from onnxfold.channels.elements import Elements
-from onnxfold.channels.group import Allowed, FoldGroup, ScaledNorm, Seam
+from onnxfold.channels.group import Allowed, FoldGroup, ScaledNorm, Seam, lists_by_key
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import attr_ints, node_key
 from onnxfold.graph.view import GraphView
@@ -75,7 +75,25 @@ def _even(places: list[Index], usable: npt.NDArray[np.bool_]) -> Index:
     return np.flatnonzero(np.round(solved.x[:count])) if solved.success else np.zeros(0, np.int64)
 
 
-_MATRIX = 2
+def with_tie(group: FoldGroup, ties: Sequence[Tie]) -> FoldGroup:
+    """Return a group with the number of the tie that it is held by; most groups are held by none."""
+    free = (number for number, tie in enumerate(ties) if not tie.reason and len(tie.axes) > 1)
+    held = (number for number in free if any(axis in group.tensors for axis in ties[number].axes))
+    return replace(group, rules=replace(group.rules, tie=next(held, None)))
+
+
+def settled_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
+    """Return a tie; one with an axis that must stay gets that as its reason."""
+    if tie.reason or len(tie.axes) < 2:
+        return tie
+    holders = {axis: [group for group in groups if axis in group.tensors] for axis in tie.axes}
+    first = next((holding[0] for holding in holders.values() if holding), None)
+    for axis, holding in holders.items():
+        # All groups can take the same widths, and each of their channels has one place on the axis.
+        is_alone = first is not None and len(holding) == 1 and holding[0].tensors[axis].shape[1] == 1
+        if not is_alone or len({(group.size, group.block_count) for group in (*holding, first) if group}) > 1:
+            return replace(tie, reason=f"it must stay as long as the same axis of '{axis.tensor}', which cannot change")
+    return tie
 
 
 def with_bases(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
@@ -112,7 +130,7 @@ def _multiplies(view: GraphView, node: NodeProto) -> bool:
     operator = linear(view, node)
     if operator is None or not operator.weight or operator.rows != Axis(operator.weight, 1) or node.attribute:
         return False
-    return list(node.input[1:]) == [operator.weight] and len(view.weights[operator.weight].shape) == _MATRIX
+    return list(node.input[1:]) == [operator.weight] and len(view.weights[operator.weight].shape) == 2
 
 
 #: Roles that an orthonormal basis changes; nothing else may hold an entry per channel.
@@ -123,10 +141,7 @@ _SPARE = (Role.CONSUMER, Role.BASIS, Role.PRODUCER)
 
 def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
     """Return the groups, with what is known of their rotations."""
-    by_axis: dict[Axis, set[str]] = defaultdict(set)
-    for d in declarations:
-        if isinstance(d, Rotatable):
-            by_axis[d.axis].add(d.node)
+    by_axis = lists_by_key((d.axis, d.node) for d in declarations if isinstance(d, Rotatable))
     return [_rotated(view, group) if _rotates(view, group, by_axis) else group for group in groups]
 
 
@@ -136,18 +151,14 @@ def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
     return with_spare(view, bare, _SPARE)
 
 
-def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
+def _rotates(view: GraphView, group: FoldGroup, by_axis: Mapping[Axis, list[str]]) -> bool:
     if group.blocks is not None or group.apart or group.rules.averaged or group.rules.tie is not None:
         return False
     repeats = any(positions.shape[1] > 1 for positions in group.places.values())
     if repeats or any(m.role not in _LINEAR for m in group.members):
         return False
-    for axis in group.tensors:
-        writer = view.producer(axis.tensor)
-        nodes = [*view.consumers(axis.tensor), *([] if writer is None else [writer])]
-        if not by_axis.get(axis, set()).issuperset(map(node_key, nodes)):
-            return False
-    return True
+    touching = {axis: (view.producer(axis.tensor), *view.consumers(axis.tensor)) for axis in group.tensors}
+    return all(node is None or node_key(node) in by_axis.get(axis, ()) for axis in touching for node in touching[axis])
 
 
 def with_spare(view: GraphView, group: FoldGroup, roles: Collection[Role]) -> FoldGroup:
@@ -201,10 +212,8 @@ def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
         if isinstance(d, Use):
             for unit in _units(elements, [d.axis]) & roles.keys():
                 roles[unit][d.axis] = d.role
-    met: dict[int, int] = defaultdict(int)
-    for norm, units in zip(norms, results, strict=True):
-        for unit in units | _units(elements, norm.sources):
-            met[unit] += 1
+    every = (units | _units(elements, norm.sources) for norm, units in zip(norms, results, strict=True))
+    met = Counter(unit for units in every for unit in units)
     streams = Streams()
     for norm, units in zip(norms, results, strict=True):
         read = {axis: role for unit in units for axis, role in roles[unit].items()}
@@ -258,8 +267,8 @@ def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Decl
 
 def streams_of_groups(streams: Streams, groups: Sequence[FoldGroup]) -> Streams:
     """Return the streams all channels of which are a group that may be rotated."""
-    held = [norm for norm in streams.readers if any(_holds(group, norm) for group in groups)]
-    return replace(streams, readers={norm: streams.readers[norm] for norm in held})
+    held = {norm: axes for norm, axes in streams.readers.items() if any(_holds(group, norm) for group in groups)}
+    return replace(streams, readers=held)
 
 
 def _holds(group: FoldGroup, norm: Norm) -> bool:
@@ -268,12 +277,8 @@ def _holds(group: FoldGroup, norm: Norm) -> bool:
     )
 
 
-def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -> list[FoldGroup]:
-    """Return the groups, each with the norms over its channels."""
-    return [_with_norms(view, group, streams) for group in groups]
-
-
-def _with_norms(view: GraphView, group: FoldGroup, streams: Streams) -> FoldGroup:
+def with_norms(view: GraphView, group: FoldGroup, streams: Streams) -> FoldGroup:
+    """Return a group with the norms over its channels."""
     norms = tuple(
         ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", readers, norm.centred)
         for norm, readers in streams.readers.items()

@@ -1,7 +1,7 @@
 """Fold groups: the result of the channel analysis; and what weights hold for their channels, by unit."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select, Tie, Use
+from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select, Use
 from onnxfold.graph.tensors import Array, working_type
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
@@ -189,26 +189,6 @@ class ChannelAnalysis:
     selects: list[Select] = field(default_factory=list)
 
 
-def tie_of(group: FoldGroup, ties: Sequence[Tie]) -> int | None:
-    """Return the number of the tie that a group is held by; None for most groups."""
-    free = (number for number, tie in enumerate(ties) if not tie.reason and len(tie.axes) > 1)
-    return next((number for number in free if any(axis in group.tensors for axis in ties[number].axes)), None)
-
-
-def settled_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
-    """Return a tie; one with an axis that must stay gets that as its reason."""
-    if tie.reason or len(tie.axes) < 2:
-        return tie
-    holders = {axis: [group for group in groups if axis in group.tensors] for axis in tie.axes}
-    first = next((holding[0] for holding in holders.values() if holding), None)
-    for axis, holding in holders.items():
-        # All groups can take the same widths, and each of their channels has one place on the axis.
-        is_alone = first is not None and len(holding) == 1 and holding[0].tensors[axis].shape[1] == 1
-        if not is_alone or len({(group.size, group.block_count) for group in (*holding, first) if group}) > 1:
-            return replace(tie, reason=f"it must stay as long as the same axis of '{axis.tensor}', which cannot change")
-    return tie
-
-
 def rows_of(view: GraphView, member: Member) -> Array:
     """Return the entries of a group's units along a weight's axis, shape (n_units, r, rest), in the working type."""
     return taken_rows(view.weight(member.axis.tensor), member)
@@ -288,13 +268,10 @@ def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Arra
     merged = front[keep]
     place = np.cumsum(keep) - 1
     for positions, representatives, matrix in folds:
-        if matrix is None:  # they are in their places; as products with a matrix are, zeros are positive
-            target = place[positions[representatives]].reshape(-1)
-            merged[target] += merged.dtype.type(0)
-            continue
-        rows = front[positions.reshape(-1)].reshape(*positions.shape, -1)
-        n, r, rest = rows.shape
-        new = (matrix.astype(rows.dtype) @ rows.reshape(n, r * rest)).reshape(-1, r, rest)
         target = place[positions[representatives]].reshape(-1)
-        merged[target] = new.reshape(len(target), *merged.shape[1:])
+        if matrix is None:  # they are in their places; as products with a matrix are, zeros are positive
+            merged[target] += merged.dtype.type(0)
+        else:
+            rows = front[positions.reshape(-1)].reshape(len(positions), -1)
+            merged[target] = (matrix.astype(rows.dtype) @ rows).reshape(len(target), *merged.shape[1:])
     return np.ascontiguousarray(move_from_front(merged, axis, blocks).astype(values.dtype, copy=False))

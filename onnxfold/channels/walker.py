@@ -30,16 +30,7 @@ from onnxfold.channels.declarations import (
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
-from onnxfold.channels.group import (
-    Allowed,
-    ChannelAnalysis,
-    FoldGroup,
-    Member,
-    WidthRules,
-    lists_by_key,
-    settled_tie,
-    tie_of,
-)
+from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, lists_by_key
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import node_key, subgraphs
 from onnxfold.graph.view import GraphView
@@ -61,21 +52,19 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = Fa
         declarations = _settle_repeats(view, constraints.with_streams(declared, norm_streams))
         elements = Elements(view, declarations)
         groups, extra_blocks = _build_groups(view, elements, declarations)
-        settled = [settled_tie(groups, tie) for tie in ties]
+        settled = [constraints.settled_tie(groups, tie) for tie in ties]
         if settled != list(ties):
             return find_groups(view, settled, streams=streams)
-        if ties:
-            groups = [replace(group, rules=replace(group.rules, tie=tie_of(group, ties))) for group in groups]
-        groups = constraints.with_rotations(view, groups, declarations)
+        tied = (constraints.with_tie(group, ties) for group in groups)
+        groups = constraints.with_rotations(view, tied, declarations)
         held = constraints.streams_of_groups(norm_streams, groups)
         if len(held.readers) == len(norm_streams.readers):
             break
         norm_streams = held
-    groups = constraints.with_norms(view, groups, norm_streams)
+    groups = [constraints.with_norms(view, group, norm_streams) for group in groups]
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     counts = [d for d in declarations if isinstance(d, Count)]
-    selects = [d for d in declarations if isinstance(d, Select)]
-    return ChannelAnalysis(groups, refusals, counts, selects)
+    return ChannelAnalysis(groups, refusals, counts, [d for d in declarations if isinstance(d, Select)])
 
 
 def declare(view: GraphView, ties: Sequence[Tie] = ()) -> list[Declaration]:
