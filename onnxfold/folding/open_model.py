@@ -89,13 +89,13 @@ class GraphForm:
 
     def seams(self, only: frozenset[str] | None = None) -> Pipeline:
         """Return the passes that write products between weights: all, or those by some matrices."""
-        steps: list[Pass] = [FactorTies(only)] if self.streams else []
+        steps: list[Pass] = [FactorTies(only=only)] if self.streams else []
         if self.tables:
             ids = [(bounds.start, bounds.stop) for bounds in reversed(self.rare)]
             # Parts that are only looked up in get their bases like whole tables.
-            steps += [*(SplitLookups(*bounds, only) for bounds in ids), FactorTables(only)]
-            steps += [SplitTables(*bounds, only) for bounds in ids]
-        return Pipeline((*steps, *([SplitProjections(only), FactorQueries(only)] if self.queries else [])))
+            steps += [*(SplitLookups(*bounds, only=only) for bounds in ids), FactorTables(only=only)]
+            steps += [SplitTables(*bounds, only=only) for bounds in ids]
+        return Pipeline((*steps, *([SplitProjections(only=only), FactorQueries(only=only)] if self.queries else [])))
 
     def open(self, scope: Scope) -> Scope:
         """Return a normalised graph, analysed with all seams of the form."""

@@ -1,6 +1,6 @@
 """Seams: identity matrices behind tables and in front of projections of queries, and parts for rows of rare words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -23,15 +23,37 @@ _LEAST_COLUMNS = 4
 
 
 @dataclass(frozen=True)
-class FactorTables(Pass):
+class SeamPass(Pass):
+    """A pass that writes identity matrices beside weights."""
+
+    only: frozenset[str] | None = field(default=None, kw_only=True)  # the names of those that are written; all if None
+
+    def writes(self, view: GraphView, weight: str) -> bool:
+        """Whether the matrix beside a weight is written."""
+        return self.only is None or view.fresh_name(f"{weight}_basis") in self.only
+
+
+@dataclass(frozen=True)
+class RareRows(SeamPass):
+    """A pass that takes rows of rare words out of tables."""
+
+    first: int  # the first id of these words, and the one behind the last
+    stop: int
+
+    def fits(self, rows: int, width: int, weights: int) -> bool:
+        """Whether a table has these rows, and they are enough to be narrower than the others, out of all weights."""
+        count = self.stop - self.first
+        fits = 0 < self.first < self.stop <= rows and count >= LEAST_ROWS * width
+        return fits and count * width >= LEAST_SHARE_OF_PART * weights
+
+
+class FactorTables(SeamPass):
     """Let a table be narrower than what reads it: E[ids] becomes E[ids] I.
 
     Case 1: Gather of rows of a large weight of two axes that no other node, body or output reads; a table that the head
     of a language model shares stays. The columns of the table are then channels that a product alone reads, and may be
     rotated; while none of them goes, there is no need of the product.
     """
-
-    only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per table."""
@@ -48,17 +70,12 @@ class FactorTables(Pass):
         products: dict[str, NodeProto] = {}
         for node in readers:
             table, rows = node.input[0], node.output[0]
-            if table not in twins and is_written(view, table, self.only):
+            if table not in twins and self.writes(view, table):
                 width, name = view.weights[table].shape[1], f"{node.name or rows}_whole"
                 products[rows] = identity_product(view, rows, table, width, name)
         view.rename_inputs({rows: product.output[0] for rows, product in products.items()})
         readers = [node for node in view.nodes if node_key(node) in products]
         return PassResult(view.expand({node_key(node): [node, products[node_key(node)]] for node in readers}))
-
-
-def is_written(view: GraphView, weight: str, only: frozenset[str] | None) -> bool:
-    """Whether the matrix beside a weight is among those that are written; all are if None."""
-    return only is None or view.fresh_name(f"{weight}_basis") in only
 
 
 def identity(view: GraphView, weight: str, width: int) -> Array:
@@ -118,8 +135,7 @@ def _are_equal(a: Array, b: Array) -> bool:
 _COMPARED, _SIZED = 12, 13
 
 
-@dataclass(frozen=True)
-class SplitLookups(Pass):
+class SplitLookups(RareRows):
     """Let rare words be written in fewer numbers than others.
 
     Case 1: a table E that only a Gather reads (:class:`FactorTables`). Its rare rows A and all others
@@ -130,10 +146,6 @@ class SplitLookups(Pass):
     Zeros count for nothing where it is measured what is read of a table, so each of them may be rotated, and be
     narrower, by itself. While neither is, there is no need of two.
     """
-
-    first: int
-    stop: int
-    only: frozenset[str] | None = None  # the names of the matrices that are written behind tables; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Split every table that has these ids."""
@@ -157,12 +169,9 @@ class SplitLookups(Pass):
     def _fits(self, view: GraphView, table: str, weights: int) -> bool:
         """Whether both parts of a table are large enough to be narrower, and one of them is to be."""
         parts = table, view.fresh_name(f"{table}_from_{self.first}")
-        if self.only is not None and self.only.isdisjoint(view.fresh_name(f"{part}_basis") for part in parts):
-            return False
         rows, width = view.weights[table].shape
-        count = self.stop - self.first
-        fits = 0 < self.first < self.stop <= rows and min(count, rows - count) >= LEAST_ROWS * width
-        return fits and count * width >= LEAST_SHARE_OF_PART * weights
+        is_usual = rows - (self.stop - self.first) >= LEAST_ROWS * width
+        return is_usual and self.fits(rows, width, weights) and any(self.writes(view, part) for part in parts)
 
     def _split(self, view: GraphView, node: NodeProto) -> tuple[list[NodeProto], str]:
         """Return the nodes that look an id up in both tables, and the name of the new one."""
@@ -196,8 +205,7 @@ class SplitLookups(Pass):
         return made, rare
 
 
-@dataclass(frozen=True)
-class FactorQueries(Pass):
+class FactorQueries(SeamPass):
     """Let queries be computed of fewer numbers than they are: x W becomes (x I) W.
 
     Case 1: a MatMul whose result becomes the queries of attention with a cache
@@ -206,14 +214,12 @@ class FactorQueries(Pass):
     be rotated; while it keeps its width, there is no need of the product.
     """
 
-    only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
-
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per projection; none where their bases would take too much memory."""
         projections = [
             node
             for node in lookups.query_products(view)
-            if _may_be_narrower(view, node) and is_written(view, node.input[1], self.only)
+            if _may_be_narrower(view, node) and self.writes(view, node.input[1])
         ]
         if not projections or not lookups.have_room(view):
             return PassResult(modified=False)
@@ -238,15 +244,12 @@ def _may_be_narrower(view: GraphView, product: NodeProto) -> bool:
     return rows * columns > rows + columns
 
 
-@dataclass(frozen=True)
-class SplitProjections(Pass):
-    """Let queries have a weight of their own.
+class SplitProjections(SeamPass):
+    """Let queries have a weight of their own, in front of which a matrix may be written.
 
     Case 1: GroupQueryAttention that reads x [W_q, W_k, W_v], as onnxruntime-genai's builder writes it, perhaps with a
     bias. It reads x W_q, and both parts of x [W_k, W_v], then.
     """
-
-    only: frozenset[str] | None = None  # the names of the matrices that are written in front of W_q; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Split the projection of every such node."""
@@ -255,7 +258,7 @@ class SplitProjections(Pass):
         if view.opset() >= _SIZED and lookups.have_room(view):
             for node in view.nodes:
                 projection = lookups.packed_projection(view, node)
-                if projection is not None and is_written(view, projection.weights[0], self.only):
+                if projection is not None and self.writes(view, projection.weights[0]):
                     made |= {node_key(old): [] for old in projection.nodes}
                     made[node_key(node)], others = _split(view, projection, node)
                     parts |= dict(zip(others, projection.weights, strict=True))

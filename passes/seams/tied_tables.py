@@ -13,10 +13,8 @@ from onnxfold.graph.nodes import attr_int, attr_ints, captured_names, node_key, 
 from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.seams.tables import LEAST_ROWS, LEAST_SHARE_OF_PART, identity, identity_product, is_written
-
-_MATRIX = 2
+from onnxfold.passes.base import PassResult
+from onnxfold.passes.seams.tables import RareRows, SeamPass, identity, identity_product
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def find_ties(view: GraphView) -> list[TiedTable]:
     held = {name for node in view.nodes for name in captured_names(node)} | set(view.output_names)
     ties = []
     for table in dict.fromkeys(name for node in view.nodes for name in node.input):
-        if not view.is_weight(table) or len(view.weights[table].shape) != _MATRIX or table in held:
+        if not view.is_weight(table) or len(view.weights[table].shape) != 2 or table in held:
             continue
         rows: list[str] = []
         scored: list[str] = []
@@ -80,8 +78,7 @@ def _meets(view: GraphView, node: NodeProto, name: str, rows: list[str], scored:
 _OPSET = 13
 
 
-@dataclass(frozen=True)
-class SplitTables(Pass):
+class SplitTables(RareRows):
     """Let rare words be written in fewer numbers than others.
 
     Case 1: a table E that a Gather looks rows up in, and a MatMul scores by. Its rare
@@ -93,23 +90,15 @@ class SplitTables(Pass):
     table will do.
     """
 
-    first: int
-    stop: int
-    only: frozenset[str] | None = None  # the names of the matrices that are written for tables; all if None
-
     def run(self, view: GraphView) -> PassResult:
         """Split every table that has these ids."""
         weights = sum(map(view.weight_size, view.float_weight_names()))
         parts: dict[str, str] = {}
         for tie in find_ties(view) if view.opset() >= _OPSET else ():
-            count = self.stop - self.first
-            heads = [node for _, node in readers_of(view, tie.table) if node.op_type != "Gather"]
             rows = view.weight_size(tie.table) // tie.width
-            fits = 0 < self.first < self.stop <= rows and count >= LEAST_ROWS * tie.width
-            fits = fits and count * tie.width >= LEAST_SHARE_OF_PART * weights
             rare = view.fresh_name(f"{tie.table}_from_{self.first}")
-            fits = fits and is_written(view, rare, self.only)
-            if fits and all(node.op_type == "MatMul" for node in heads):
+            kinds = {node.op_type for _, node in readers_of(view, tie.table)}
+            if self.fits(rows, tie.width, weights) and self.writes(view, rare) and kinds <= {"Gather", "MatMul"}:
                 parts[self._split(view, tie, rows)] = tie.table
         return PassResult(bool(parts), parts)
 
@@ -186,8 +175,7 @@ class SplitTables(Pass):
         return [*made, helper.make_node("Concat", parts, [stem], f"{stem}_words", axis=-1)]
 
 
-@dataclass(frozen=True)
-class FactorTies(Pass):
+class FactorTies(SeamPass):
     """Let a residual stream be narrower than the table that it begins and ends with.
 
     Case 1: a weight of two axes, which a Gather looks rows up in, and a MatMul or Gemm multiplies by, each directly or
@@ -195,13 +183,9 @@ class FactorTies(Pass):
     are there only where a stream may be rotated then; while none of its channels goes, there is no need of them.
     """
 
-    only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
-
     def run(self, view: GraphView) -> PassResult:
         """Insert a product behind every lookup, and one in front of every tensor that is scored."""
-        ties = [
-            tie for tie in find_ties(view) if not _has_product(view, tie) and is_written(view, tie.table, self.only)
-        ]
+        ties = [tie for tie in find_ties(view) if not _has_product(view, tie) and self.writes(view, tie.table)]
         if not ties or (self.only is None and not _are_rotated(view.copy(), ties)):
             return PassResult(modified=False)
         _insert(view, ties)
