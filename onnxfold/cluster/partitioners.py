@@ -29,6 +29,7 @@ from onnxfold.graph.view import GraphView
 #: Takes points, weights and k; returns the cluster of every point.
 Clustering = Callable[[Points, Vector, int], Labels]
 Compute = Callable[[Task, int], ChannelPartition]
+Pairing = Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[weight_matching.Partners]]
 
 
 def _of_classes(choose: Callable[[Labels, Labels, Vector, int], Labels], task: Task, k: int) -> ChannelPartition:
@@ -143,14 +144,7 @@ class Partitioner:
     #: they do to the outputs, where that is measured.
     compares: bool = False
     #: Takes a graph of networks, its groups and their sources; returns partners per group, for all groups at once.
-    pairs: (
-        Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[weight_matching.Partners]] | None
-    ) = None
-
-    @property
-    def rotates_streams(self) -> bool:
-        """Whether residual streams are rotated."""
-        return self.rotates == "streams"
+    pairs: Pairing | None = None
 
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:

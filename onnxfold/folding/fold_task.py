@@ -130,7 +130,7 @@ def open_task(
         ties,
         tables=tables,
         queries=tables,
-        streams=method.partitioner.rotates_streams,
+        streams=method.partitioner.rotates == "streams",
         rare=rare_words(model, config.tokenizer) if tables else (),
     )
     needs_groups = not (config.keeps_widths or config.lossless)
