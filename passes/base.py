@@ -28,7 +28,7 @@ class PassResult:
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """One transformation; subclasses are frozen dataclasses whose fields are its inputs."""
+    """One transformation; a subclass that has inputs is a frozen dataclass, whose fields they are."""
 
     @property
     def name(self) -> str:

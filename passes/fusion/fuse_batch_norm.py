@@ -7,7 +7,6 @@ With s = gamma / sqrt(var + eps), a layer y = W x + b followed by a BatchNormali
 so s scales the rows of W that make a channel, and the bias changes. In float64, rounded once.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,7 +20,6 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Rewrite
 
 
-@dataclass(frozen=True)
 class FuseBatchNorm(Rewrite):
     """Merge a BatchNormalization into the Conv, ConvTranspose or Gemm that alone feeds it.
 

@@ -37,7 +37,6 @@ _FEW = 8
 _MOST_WORK = 1e10
 
 
-@dataclass(frozen=True)
 class ViewsToFlatten(Rewrite):
     """Write a Reshape or Squeeze that only joins all axes behind the batch as a Flatten."""
 
@@ -52,7 +51,6 @@ class ViewsToFlatten(Rewrite):
         return [helper.make_node("Flatten", node.input[:1], node.output, name=node.name, axis=1)]
 
 
-@dataclass(frozen=True)
 class MeansToPooling(Rewrite):
     """Write a ReduceMean over all axes behind the channels as a GlobalAveragePool, and a Flatten if they vanish."""
 

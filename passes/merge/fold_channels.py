@@ -50,8 +50,7 @@ class AxisMap:
         return self._over_all([p.decode for p in self.partitions])
 
     def _over_all(self, blocks: list[Matrix]) -> Matrix:
-        matrix: Matrix = block_diag(*blocks, np.eye(len(self.positions) - sum(p.size for p in self.partitions)))
-        return matrix
+        return np.asarray(block_diag(*blocks, np.eye(len(self.positions) - sum(p.size for p in self.partitions))))
 
     def encode_samples(self, values: Samples) -> Samples:
         """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""

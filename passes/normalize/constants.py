@@ -65,7 +65,6 @@ _LEAST_BYTES = 2
 _COMPUTED_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
 class InlineFunctions(Pass):
     """Replace calls of model-local functions by their bodies, so that channels can be followed through them."""
 
@@ -77,7 +76,6 @@ class InlineFunctions(Pass):
         return PassResult(modified=True)
 
 
-@dataclass(frozen=True)
 class LiftConstants(Pass):
     """Turn Constant nodes into initializers and take initializers off the list of graph inputs.
 

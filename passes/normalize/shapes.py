@@ -1,7 +1,6 @@
 """Dimensions that inference does not follow are learned; targets and sizes become constants; an Expand may go."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -25,7 +24,6 @@ _LONG = 1 << 15
 _OPEN = "onnxfold_open_{}"
 
 
-@dataclass(frozen=True)
 class LearnShapes(Pass):
     """Tell the graph dimensions that are the same number, or the length of the same input, at three sizes of inputs.
 
@@ -79,11 +77,7 @@ def _where_same(kind: TensorType, shape: Shape | None) -> TensorType:
     elem_type, known, symbols = kind
     if shape is None or len(shape) != len(known):
         return kind
-    return (
-        elem_type,
-        tuple(d if d is None or s in (None, d) else None for d, s in zip(known, shape, strict=True)),
-        symbols,
-    )
+    return elem_type, tuple(d if s in (None, d) else None for d, s in zip(known, shape, strict=True)), symbols
 
 
 def _symbols(view: GraphView) -> dict[str, bool]:
@@ -137,7 +131,6 @@ def _common_type(
     return view.elem_type(tensor), tuple(shape), tuple(symbols)
 
 
-@dataclass(frozen=True)
 class FreezeReshapes(Pass):
     """Replace a computed target shape by a constant one.
 
@@ -197,7 +190,6 @@ _BROADCASTING = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True)
 class DropExpand(Pass):
     """Let the readers of an Expand read its input if every reader broadcasts.
 
@@ -232,7 +224,6 @@ def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
 _SIZES_AS_INPUT = 13
 
 
-@dataclass(frozen=True)
 class WriteSplitSizes(Rewrite):
     """Give every Split explicit sizes where the shapes are known.
 
@@ -257,7 +248,6 @@ class WriteSplitSizes(Rewrite):
         return [rewritten(node, inputs=[node.input[0], split], without=["num_outputs"])]
 
 
-@dataclass(frozen=True)
 class SequencesToSplit(Pass):
     """Replace SplitToSequence by Split where every reader is a SequenceAt with a constant position.
 

@@ -20,7 +20,6 @@ _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _PASS_ZEROS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"})
 
 
-@dataclass(frozen=True)
 class EliminateIdentity(Pass):
     """Route readers of Identity and inference-mode Dropout straight to its input.
 
@@ -51,7 +50,6 @@ def passes_on(view: GraphView, node: NodeProto, inputs: Sequence[str]) -> bool:
     return not training or (view.is_weight(training) and not bool(view.weight(training).reshape(-1)[0]))
 
 
-@dataclass(frozen=True)
 class DropZeroBias(Rewrite):
     """Remove the optional bias input of linear operators where it is a constant zero.
 
@@ -72,7 +70,6 @@ class DropZeroBias(Rewrite):
         return [rewritten(node, inputs=node.input[:_BIAS])]
 
 
-@dataclass(frozen=True)
 class DropZeroStates(Rewrite):
     """Leave out initial states of LSTM, GRU and RNN that are zero, which is what they are where none is given.
 
@@ -108,7 +105,6 @@ def _is_zero(view: GraphView, tensor: str) -> bool:
     return not np.any(view.weight(tensor))
 
 
-@dataclass(frozen=True)
 class RemoveUnused(Pass):
     """Drop nodes without a path to an output, and initializers without a reader; inputs stay."""
 
@@ -134,7 +130,6 @@ _SEEN = 64
 _Source = tuple[str, bool]
 
 
-@dataclass(frozen=True)
 class UnshareInitializers(Pass):
     """Copy vectors (one axis longer than 1) that several inputs read.
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from onnx import NodeProto
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from onnxfold.channels.declarations import Axis, Role, Use, Window
+from onnxfold.channels.declarations import Axis, Positions, Role, Use, Window
 from onnxfold.channels.group import lists_by_key
 from onnxfold.channels.layers import linear, takes_mean
 from onnxfold.graph.nodes import node_key
@@ -24,15 +24,7 @@ from onnxfold.passes.merge.fold_channels import AxisMap, merge_weight
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import CrossMoments, remove_mean
 from onnxfold.statistics.observe import FitRules
-from onnxfold.statistics.samples import (
-    Batch,
-    Positions,
-    Samples,
-    length_factors,
-    stride_for,
-    unit_samples,
-    weighted_batches,
-)
+from onnxfold.statistics.samples import Batch, Samples, length_factors, stride_for, unit_samples, weighted_batches
 
 #: Of residuals and what stands for them, and of the latter.
 Covariances = tuple[Matrix, Matrix]
@@ -71,8 +63,7 @@ def correction(
         factor = cho_factor(gram, lower=True, check_finite=False)
     except LinAlgError:
         return np.zeros_like(cross)
-    solution: Matrix = cho_solve(factor, cross.T, check_finite=False).T
-    return solution
+    return np.asarray(cho_solve(factor, cross.T, check_finite=False).T)
 
 
 def decode_samples(samples: Samples, decode: Matrix) -> Samples:
@@ -81,8 +72,7 @@ def decode_samples(samples: Samples, decode: Matrix) -> Samples:
     if (used.sum(axis=1) > 1).any():
         return samples @ decode.T.astype(samples.dtype)
     # Every channel stands for one at most: taken, not computed, so that merged duplicates leave nothing at all.
-    copies: Samples = samples[:, used.argmax(axis=1)] * decode.sum(axis=1).astype(samples.dtype)
-    return copies
+    return np.asarray(samples[:, used.argmax(axis=1)] * decode.sum(axis=1).astype(samples.dtype))
 
 
 def lower_gram(columns: Samples) -> Samples:
@@ -122,8 +112,7 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
         return np.zeros((residual.shape[1], width), np.float32)
     right = residual if dual else patches.T @ residual
     solved = cho_solve(factor, right, check_finite=False)
-    coefficients: Samples = (patches.T @ solved if dual else solved).T.astype(np.float32)
-    return coefficients
+    return np.asarray((patches.T @ solved if dual else solved).T, np.float32)
 
 
 def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64]], sample: Array) -> Samples:

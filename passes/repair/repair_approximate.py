@@ -106,8 +106,7 @@ def variance_factor(rows: Rows, partition: ChannelPartition) -> Matrix:
     size = partition.cluster_sizes[:, None].astype(np.float64)
     pairs = (total**2).sum(axis=2) - np.add.reduceat(alive[order].astype(np.float64), starts, axis=0)
     correlation = np.clip(pairs / np.maximum(size**2 - size, 1.0), 0.0, 1.0)
-    factor: Matrix = size / np.sqrt(size + (size**2 - size) * correlation)
-    return factor
+    return np.asarray(size / np.sqrt(size + (size**2 - size) * correlation))
 
 
 def _stream_rows(view: GraphView, group: FoldGroup, r: int) -> Rows:

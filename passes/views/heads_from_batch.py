@@ -18,7 +18,6 @@ _IN_PAIRS = frozenset({"Add", "Div", "Mul", "Sub"})
 _TURNED = (2, 1, 0)  # by a Transpose without a permutation
 
 
-@dataclass(frozen=True)
 class HeadsFromBatch(Pass):
     """Let products over batch and heads keep both axes: on one axis of unknown size, nothing says which head is which.
 

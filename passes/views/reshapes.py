@@ -1,7 +1,6 @@
 """Rewrites of views, and of what stands between two, that hide which position of an axis is which."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import accumulate, permutations
 from math import prod
 from operator import mul
@@ -26,7 +25,6 @@ _MOST_AXES = 5
 _VIEWS = "Reshape|Squeeze|Unsqueeze"
 
 
-@dataclass(frozen=True)
 class ShufflesToGather(Rewrite):
     """Replace Reshape-Transpose-Reshape by a Gather where it permutes the entries of a single axis.
 
@@ -60,7 +58,6 @@ class ShufflesToGather(Rewrite):
         return [_gather(view, match, axis, "permutation", permutation)]
 
 
-@dataclass(frozen=True)
 class RepeatsToGather(Rewrite):
     """Replace Unsqueeze-Expand-Reshape by a Gather where it repeats every position of an axis.
 
@@ -84,7 +81,6 @@ class RepeatsToGather(Rewrite):
         raise Mismatch("it repeats no axis of a known width")
 
 
-@dataclass(frozen=True)
 class ViewsToTranspose(Rewrite):
     """Let no view hide which axis is which.
 
@@ -111,7 +107,6 @@ class ViewsToTranspose(Rewrite):
         return [*nodes, helper.make_node("Transpose", [source], [result], last.name or result, perm=perm)]
 
 
-@dataclass(frozen=True)
 class HeadsToAxis(Rewrite):
     """Let norms of single heads see heads and positions on two axes.
 
@@ -135,7 +130,6 @@ class HeadsToAxis(Rewrite):
         return [cut, inside, _reshape(view, last, normed, last.output[0], [*outer, width])]
 
 
-@dataclass(frozen=True)
 class PackedToSlices(Rewrite):
     """Slice before a Reshape what is gathered behind it.
 

@@ -45,8 +45,7 @@ def merge_features(rows: Matrix, columns: Matrix, classes: Labels, k: int) -> La
         _combine(rows, u, v, 1.0, 1.0)
         _combine(columns, u, v, 1.0 - share, share)
         counts[u] += counts[v]
-        row: Vector = distances(slice(u, u + 1))[0]
-        return row
+        return np.asarray(distances(slice(u, u + 1))[0])
 
     return merge_nearest(distances(slice(0, len(rows))), k, merge)
 

@@ -54,15 +54,13 @@ _MOST = 30.0
 def wanda_scores(moments: Sequence[ConsumerMoments]) -> Matrix:
     """Return a score per channel, shape (n_units,), from moments that hold places."""
     parts = [(p.absolute * np.sqrt(p.variance + p.mean**2)).sum(axis=1) for p in _places(moments)]
-    scores: Matrix = np.sum(parts, axis=0)
-    return scores
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def fluctuations(moments: Sequence[ConsumerMoments]) -> Matrix:
     """Return FLAP's standardised score per channel, shape (n_units,), from moments that hold places."""
     parts = [_standardised(p.variance * p.squared).mean(axis=1) for p in _places(moments)]
-    scores: Matrix = np.mean(parts, axis=0)
-    return scores
+    return np.asarray(np.mean(parts, axis=0))
 
 
 def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Matrix:

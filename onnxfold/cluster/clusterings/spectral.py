@@ -35,8 +35,7 @@ def affinity(points: Points) -> Matrix:
     scale = np.partition(distances, neighbour, axis=1)[:, neighbour]
     largest = float(distances.max())
     scale = np.maximum(scale, _LEAST_SCALE * largest if largest > 0.0 else 1.0)
-    affinities: Matrix = np.exp(-(distances**2) / np.multiply.outer(scale, scale))
-    return affinities
+    return np.asarray(np.exp(-(distances**2) / np.multiply.outer(scale, scale)))
 
 
 def embed(affinities: Matrix, weights: Vector, k: int) -> Matrix:
@@ -45,5 +44,4 @@ def embed(affinities: Matrix, weights: Vector, k: int) -> Matrix:
     factor = np.sqrt(weights / (affinities @ weights))
     vectors = eigh(affinities * np.multiply.outer(factor, factor), subset_by_index=[n - k, n - 1])[1]
     length = np.linalg.norm(vectors, axis=1)
-    embedded: Matrix = vectors / np.where(length > 0.0, length, 1.0)[:, None]
-    return embedded
+    return np.asarray(vectors / np.where(length > 0.0, length, 1.0)[:, None])
