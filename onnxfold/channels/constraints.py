@@ -31,14 +31,11 @@ _MOST_SIZES = 16
 
 def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
     """Return the channels that take part, and the cell of each."""
-    _, cells, sizes = np.unique(
-        np.concatenate([positions for positions, _ in parts], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
+    positions = np.concatenate([of_part for of_part, _ in parts], axis=1)
+    _, cells, sizes = np.unique(positions, axis=0, return_inverse=True, return_counts=True)
     cells = cells.reshape(-1)
     first = np.array([np.flatnonzero(cells == c)[0] for c in range(len(sizes))])
-    places = [
-        np.array([np.bincount(positions[unit], minlength=count) for unit in first]).T for positions, count in parts
-    ]
+    places = [np.array([np.bincount(of_part[unit], minlength=n) for unit in first]).T for of_part, n in parts]
     best: tuple[int, int, Index] = (0, 0, np.zeros(0, np.int64))
     for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES]:
         chosen = _even(places, sizes >= size)
@@ -272,9 +269,8 @@ def streams_of_groups(streams: Streams, groups: Sequence[FoldGroup]) -> Streams:
 
 
 def _holds(group: FoldGroup, norm: Norm) -> bool:
-    return (
-        group.rotates and group.size == norm.width and all(axis in group.tensors for axis in (*norm.sources, norm.axis))
-    )
+    lies_there = all(axis in group.tensors for axis in (*norm.sources, norm.axis))
+    return lies_there and group.rotates and group.size == norm.width
 
 
 def with_norms(view: GraphView, group: FoldGroup, streams: Streams) -> FoldGroup:

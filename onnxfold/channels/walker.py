@@ -209,9 +209,8 @@ def _build_groups(
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             why = averaged or declared[0]
             blocked.add(np.delete(ordered, kept), Block(why.axis, reason, why.node))
-            group = _subset(
-                group, kept, WidthRules(blocks if len(kept) and blocks.max() else None, averaged is not None)
-            )
+            has_blocks = bool(len(kept) and blocks.max())
+            group = _subset(group, kept, WidthRules(blocks if has_blocks else None, averaged is not None))
         if group.size > 1:
             groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}

@@ -99,9 +99,8 @@ def _rotate(task: Task) -> Candidates:
         return rotation.shared_rotations(task.graph.stored, group, task.moments)
     if group.is_between_factors:
         return rotation.factor_rotations(task.graph.stored, group, task.moments)
-    seen = rotation.seen_moments(
-        task.graph.view if group.norms else task.graph.stored, group, task.moments, task.graph.words
-    )
+    view = task.graph.view if group.norms else task.graph.stored
+    seen = rotation.seen_moments(view, group, task.moments, task.graph.words)
     return rotation.rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
 
 
@@ -214,10 +213,8 @@ ROTATION = "rotation"
 PARTITIONERS = {
     p.name: p
     for p in (
-        Partitioner(
-            "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
-            needs_moments=True, rotates="tables",
-        ),
+        Partitioner("elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
+                    needs_moments=True, rotates="tables"),
         cluster_row("kmeans", kmeans, "k-means on producer rows and consumer columns"),
         cluster_row("kmeans-heads", kmeans, "the same, heads of attention averaged as channels are", apart=None),
         cluster_row("ward", partial(agglomerate, "ward"), "agglomerative, Ward's linkage"),
@@ -228,46 +225,28 @@ PARTITIONERS = {
         cluster_row("greedy", greedy, "nearest pairs by direction, one at a time"),
         width_row("ifm", _ifm, "iterative feature merging"),
         Partitioner("inn", _inn, "channels in a smooth order, interpolated at fewer points"),
-        width_row(
-            "top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", apart=None, averages=False
-        ),
-        width_row(
-            "top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", apart=None, averages=False
-        ),
-        Partitioner(
-            "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
-            averages=False, rotates="tables",
-        ),
-        Partitioner(
-            "streams", _rotate, "principal axes of residual streams, top-l2 for others (needs inputs)",
-            averages=False, needs_moments=True, rotates="streams",
-        ),
-        Partitioner(
-            "wanda", _wanda, "keep the channels with the largest weights times activations (needs inputs)",
-            averages=False, needs_moments=True, needs_places=True,
-        ),
-        Partitioner(
-            "flap", _flap, "keep the channels that fluctuate most, as standardised per layer (needs inputs)",
-            averages=False, needs_moments=True, needs_places=True, compares=True,
-        ),
+        width_row("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", apart=None, averages=False),
+        width_row("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", apart=None, averages=False),
+        Partitioner("rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
+                    averages=False, rotates="tables"),
+        Partitioner("streams", _rotate, "principal axes of residual streams, top-l2 for others (needs inputs)",
+                    averages=False, needs_moments=True, rotates="streams"),
+        Partitioner("wanda", _wanda, "keep the channels with the largest weights times activations (needs inputs)",
+                    averages=False, needs_moments=True, needs_places=True),
+        Partitioner("flap", _flap, "keep the channels that fluctuate most, as standardised per layer (needs inputs)",
+                    averages=False, needs_moments=True, needs_places=True, compares=True),
     )
 }  # fmt: skip
 
 OF_NETWORKS = {
     p.name: p
     for p in (
-        width_row(
-            "by-place", _merge_partners, "channels at the same place in every network: the plain mean",
-            apart=partial(_top, 2), pairs=weight_matching.partners_by_place,
-        ),
-        width_row(
-            "matching", _merge_partners, "weight matching: one channel of each network, by their weights",
-            apart=partial(_top, 2), pairs=weight_matching.match_weights,
-        ),
-        width_row(
-            "zip", _merge_correlated, "greedy pairs by correlation, also within a network (needs inputs)",
-            apart=partial(_top, 2), needs_moments=True,
-        ),
+        width_row("by-place", _merge_partners, "channels at the same place in every network: the plain mean",
+                  apart=partial(_top, 2), pairs=weight_matching.partners_by_place),
+        width_row("matching", _merge_partners, "weight matching: one channel of each network, by their weights",
+                  apart=partial(_top, 2), pairs=weight_matching.match_weights),
+        width_row("zip", _merge_correlated, "greedy pairs by correlation, also within a network (needs inputs)",
+                  apart=partial(_top, 2), needs_moments=True),
     )
 }  # fmt: skip
 

@@ -181,11 +181,8 @@ class Computed(Candidates):
         grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
         points = None if task.moments else task.points.of(task.classes)
         parts = [self.partition(k) for k in grid if k < n]
-        measured = [
-            reconstruction_error(part, task.moments) if points is None else points.scatter(part) for part in parts
-        ]
-        grid_errors = [*measured, 0.0]
-        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(grid_errors[::-1])[::-1])
+        measured = [reconstruction_error(p, task.moments) if points is None else points.scatter(p) for p in parts]
+        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate([0.0, *measured[::-1]])[::-1])
         errors[:step] = np.inf
         return errors
 

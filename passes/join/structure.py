@@ -154,16 +154,14 @@ def _require_same_node(first: SourceNetwork, other: SourceNetwork, a: NodeProto,
 
 def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     """Return attributes, those that have their default value or count channels left out."""
-    counted = {name for key, name in network.width_counts if key == node_key(node)}
+    idle = _IDLE | {name for key, name in network.width_counts if key == node_key(node)}
     defaults: dict[str, object] = {}
     with suppress(onnx.defs.SchemaError):
         version, domain = network.view.opset(node.domain), canonical_domain(node.domain)
         known = onnx.defs.get_schema(node.op_type, version, domain).attributes
         stated = {name: attr.default_value for name, attr in known.items() if attr.default_value.name}
         defaults = {name: onnx.helper.get_attribute_value(value) for name, value in stated.items()}
-    attributes = {
-        a.name: attribute(node, a.name) for a in node.attribute if a.name not in counted and a.name not in _IDLE
-    }
+    attributes = {a.name: attribute(node, a.name) for a in node.attribute if a.name not in idle}
     operator = linear(network.view, node)
     if operator is not None and operator.weight:
         attributes.pop("kernel_shape", None)  # the weight has it

@@ -71,9 +71,8 @@ def dead_units(view: GraphView, group: FoldGroup, values: Mapping[str, Values]) 
 
 def _is_plain(view: GraphView, group: FoldGroup) -> bool:
     """Whether channels of a group may go where nothing depends on them."""
-    special = (
-        group.rules.averaged or group.apart or group.is_there_to_rotate or group.rules.tie is not None or group.rotates
-    )
+    is_bound = group.rules.averaged or group.rules.tie is not None
+    special = is_bound or group.apart or group.is_there_to_rotate or group.rotates
     roles = {member.role for member in group.members}
     return not special and Role.CONSUMER in roles and roles <= _ROLES and _is_followed(view, group)
 

@@ -39,10 +39,8 @@ class TrimVocabulary(Pass):
         places.require_no_other_reader()
         for name, axis in places.axes.items():
             view.set_weight(name, self._taken(view.weight(name), axis))
-        changed = {
-            node_key(n): rewritten(n, attributes={"N": len(self.kept)}) for n in places.nodes if attr_int(n, "N", 0)
-        }
-        view.substitute(changed)
+        counting = [node for node in places.nodes if attr_int(node, "N", 0)]
+        view.substitute({node_key(node): rewritten(node, attributes={"N": len(self.kept)}) for node in counting})
         view.resize({name: {len(view.shape(name) or ()) - 1: len(self.kept)} for name in scores})
         view.drop_inferable_infos()
         return PassResult(modified=bool(places.axes))

@@ -53,9 +53,7 @@ def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> d
     return {name: tensors[name].values for name in made if isinstance(tensors.get(name), gs.Constant)}
 
 
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
-)
+_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 _MAX_SWEEPS = 8
 #: Bytes up to which a constant may grow, however few the weights are.
 _LEAST_GROWN = 4 << 10
@@ -124,11 +122,8 @@ class FoldConstants(Pass):
             grown = min(max(self.share * weights, _LEAST_GROWN), grown)
         outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
         for _ in range(_MAX_SWEEPS):
-            known = {
-                n.output[0]: v
-                for n in view.nodes
-                if n.output[0] not in outputs and (v := _known_value(view, n)) is not None
-            }
+            inner = (n for n in view.nodes if n.output[0] not in outputs)
+            known = {n.output[0]: v for n in inner if (v := _known_value(view, n)) is not None}
             foldable = _constant_nodes(view, set(known), self.limit_bytes)
             if not known and not foldable:
                 break

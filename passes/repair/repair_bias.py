@@ -93,10 +93,8 @@ class RepairBias(ObservedRepair):
         runner = NodeRunner(walk.view, node, walk.sessions)
         if set(runner.inputs) != set(feeds):
             return None
-        with_lost, without = (
-            runner.run({name: np.ascontiguousarray(part * scale) for name, part in feeds.items()})[node.output[0]]
-            for scale in (1, 0)
-        )
+        scaled = ({name: np.ascontiguousarray(part * scale) for name, part in feeds.items()} for scale in (1, 0))
+        with_lost, without = (runner.run(values)[node.output[0]] for values in scaled)
         change: Array = with_lost.astype(np.float64) - without
         at = layer.operator.channel_axis % change.ndim
         by_channel = change.mean(axis=tuple(i for i in range(change.ndim) if i != at))

@@ -84,9 +84,8 @@ class RecurrenceRefit:
         mapped = walk.map(channels.tensor, channels.axis)
         if mapped is None:
             return None
-        goal, seen = (
-            ChannelMoments(side.values[channels.tensor], channels.axis).mean for side in (walk.reference, walk.folded)
-        )
+        sides = (side.values[channels.tensor] for side in (walk.reference, walk.folded))
+        goal, seen = (ChannelMoments(values, channels.axis).mean for values in sides)
         columns = self._compensation.columns(channels, mapped)
         missing: Array = goal.copy()
         missing[mapped.positions] -= columns @ seen[mapped.folded_positions]

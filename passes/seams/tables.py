@@ -216,11 +216,8 @@ class FactorQueries(SeamPass):
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per projection; none where their bases would take too much memory."""
-        projections = [
-            node
-            for node in lookups.query_products(view)
-            if _may_be_narrower(view, node) and self.writes(view, node.input[1])
-        ]
+        products = (node for node in lookups.query_products(view) if _may_be_narrower(view, node))
+        projections = [node for node in products if self.writes(view, node.input[1])]
         if not projections or not lookups.have_room(view):
             return PassResult(modified=False)
         return PassResult(view.expand({node_key(node): _factor(view, node) for node in projections}))

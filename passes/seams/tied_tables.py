@@ -36,14 +36,13 @@ def find_ties(view: GraphView) -> list[TiedTable]:
     held = {name for node in view.nodes for name in captured_names(node)} | set(view.output_names)
     ties = []
     for table in dict.fromkeys(name for node in view.nodes for name in node.input):
-        if not view.is_weight(table) or len(view.weights[table].shape) != 2 or table in held:
+        if not view.is_weight(table) or table in held or not is_float(view.weight_type(table)):
             continue
         rows: list[str] = []
         scored: list[str] = []
         shape = view.weights[table].shape
-        whole = is_float(view.weight_type(table)) and all(
-            _meets(view, node, name, rows, scored) for name, node in readers_of(view, table)
-        )
+        readers = readers_of(view, table) if len(shape) == 2 else ()
+        whole = all(_meets(view, node, name, rows, scored) for name, node in readers)
         widths = {view.shape(name)[-1:] for name in (*rows, *scored) if view.shape(name)}  # type: ignore[index]
         whole = whole and all(view.producer(name) for name in scored)
         if not whole or not rows or not scored or len(widths) != 1 or not held.isdisjoint((*rows, *scored)):
@@ -156,9 +155,7 @@ class SplitTables(RareRows):
     def _scores(self, view: GraphView, node: NodeProto, tie: TiedTable, codes: str, rows: int) -> list[NodeProto]:
         """Return the nodes that score by one table and the other."""
         stem = node.output[0]
-        turned, rare, usual, front, behind = (
-            view.fresh_name(f"{stem}_{part}") for part in ("turned", "rare", "usual", "front", "behind")
-        )
+        turned, rare, usual = (view.fresh_name(f"{stem}_{part}") for part in ("turned", "rare", "usual"))
         basis = view.add_weight(f"{codes}_basis", identity(view, tie.table, tie.width))
         # Scores of all words take most memory: what is small comes first.
         made = [
@@ -169,6 +166,7 @@ class SplitTables(RareRows):
         if self.stop == rows:
             parts = [usual, rare]
         else:
+            front, behind = (view.fresh_name(f"{stem}_{part}") for part in ("front", "behind"))
             sizes = view.add_weight(f"{stem}_parts", np.array([self.first, rows - self.stop]))
             made.append(helper.make_node("Split", [usual, sizes], [front, behind], front, axis=-1))
             parts = [front, rare, behind]

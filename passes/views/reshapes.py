@@ -38,10 +38,8 @@ class ShufflesToGather(Rewrite):
     def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
         """Return a Gather of the permutation."""
         first, turn, last = match.nodes
-        start, inner, end = (
-            [_STAND_IN if d is None else d for d in _known(view, tensor)]
-            for tensor in (first.input[0], first.output[0], last.output[0])
-        )
+        shapes = (_known(view, tensor) for tensor in (first.input[0], first.output[0], last.output[0]))
+        start, inner, end = ([_STAND_IN if d is None else d for d in shape] for shape in shapes)
         if start != end or prod(start) != prod(inner) or len(inner) <= len(start):
             raise Mismatch("it does not cut axes apart and put them together again")
         axis = next((i for i, (a, b) in enumerate(zip(start, inner, strict=False)) if a != b), None)

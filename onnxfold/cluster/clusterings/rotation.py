@@ -122,11 +122,7 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
     """
     (rows,) = group.with_role(Role.PRODUCER)
     moments = [(_products(view, rows), np.eye(group.size))]
-    known = [
-        reader.covariance
-        for reader in seen
-        if np.isfinite(reader.covariance).all() and np.trace(reader.covariance) > 0.0
-    ]
+    known = [c for c in (reader.covariance for reader in seen) if np.isfinite(c).all() and np.trace(c) > 0.0]
     if not known:
         return rotations(moments)
     metric: Matrix = np.sum([covariance / np.trace(covariance) for covariance in known], axis=0)
