@@ -14,7 +14,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Block, Declaration, Link, Norm, Role, Rotatable, Tie, Use
 from onnxfold.channels.elements import Elements
-from onnxfold.channels.group import Allowed, FoldGroup, ScaledNorm, Seam, lists_by_key
+from onnxfold.channels.group import Allowed, FoldGroup, Seam, lists_by_key
 from onnxfold.channels.layers import linear
 from onnxfold.graph.nodes import attr_ints, node_key
 from onnxfold.graph.view import GraphView
@@ -275,9 +275,5 @@ def _holds(group: FoldGroup, norm: Norm) -> bool:
 
 def with_norms(view: GraphView, group: FoldGroup, streams: Streams) -> FoldGroup:
     """Return a group with the norms over its channels."""
-    norms = tuple(
-        ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", readers, norm.centred)
-        for norm, readers in streams.readers.items()
-        if _holds(group, norm)
-    )
+    norms = {norm: readers for norm, readers in streams.readers.items() if _holds(group, norm)}
     return with_spare(view, replace(group, norms=norms), (Role.PRODUCER, Role.CONSUMER)) if norms else group

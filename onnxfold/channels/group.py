@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select, Use
+from onnxfold.channels.declarations import Axis, Count, Norm, Positions, Role, Select, Use
 from onnxfold.graph.tensors import Array, working_type
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
@@ -40,17 +40,6 @@ class Member:
     def role(self) -> Role:
         """The role that all uses share."""
         return self.uses[0].role
-
-
-@dataclass(frozen=True)
-class ScaledNorm:
-    """A norm over all channels of a group that may be rotated, whose scale can go into what reads its result."""
-
-    #: Weights with a factor, and what is added, per channel; `shift` is '' where nothing is.
-    scale: str
-    shift: str
-    readers: tuple[Axis, ...]  # the weight axes that consume its result
-    centred: bool = False  # whether it subtracts the mean of all channels
 
 
 class Allowed(Enum):
@@ -97,8 +86,9 @@ class FoldGroup:
     nodes: tuple[str, ...] = ()  # names of the nodes whose weights belong to the group
     rules: WidthRules = NO_RULES  # what its widths have to satisfy
     allowed: Allowed = Allowed.MEAN  # what its channels may become
-    #: The norms over its channels; it is a residual stream then, and channels are rotated only.
-    norms: tuple[ScaledNorm, ...] = ()
+    #: The norms over its channels, whose scales can go into the weight axes that read their results, with these axes;
+    #: it is a residual stream then, and channels are rotated only.
+    norms: Mapping[Norm, tuple[Axis, ...]] = field(default_factory=dict)
     seam: Seam = NO_SEAM  # what a seam adds, whose channels they are
 
     @property

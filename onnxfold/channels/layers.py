@@ -189,10 +189,7 @@ def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
     """Return the layers that produce a group's channels, in the order of the graph."""
     layers = []
     for member in group.with_role(Role.PRODUCER):
-        for use in member.uses:
-            layer = layer_of(view, view.producer(use.node))
-            if layer is None:
-                continue
+        for layer in filter(None, (layer_of(view, view.producer(use.node)) for use in member.uses)):
             biases = group.by_node[Role.BIAS].get(node_key(layer.last), ())
             bias = next((m for m in biases if m.axis.tensor == layer.bias), None)
             reader = only_reader(view, layer.output)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.channels.group import FoldGroup, ScaledNorm, per_unit, put_rows_of, rows_of, scale_units, set_per_unit
+from onnxfold.channels.declarations import Axis, Norm
+from onnxfold.channels.group import FoldGroup, per_unit, put_rows_of, rows_of, scale_units, set_per_unit
 from onnxfold.channels.layers import GroupLayer, Normalization, normalizations
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
@@ -81,29 +82,29 @@ class AbsorbNorms(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights; the graph stays."""
-        changed = [_absorb(view, group, norm) for group in self.groups for norm in group.norms]
+        changed = [_absorb(view, group, *norm) for group in self.groups for norm in group.norms.items()]
         return PassResult(any(changed))
 
 
-def _absorb(view: GraphView, group: FoldGroup, norm: ScaledNorm) -> bool:
+def _absorb(view: GraphView, group: FoldGroup, norm: Norm, readers: tuple[Axis, ...]) -> bool:
     scale = _values(view, group, norm.scale)
     shift = _values(view, group, norm.shift) if norm.shift else np.zeros_like(scale)
     if (scale == 1.0).all() and (shift == shift[0]).all() and shift[0] in (0.0, 1.0):
         return False
     for member in group.members:
-        if member.axis in norm.readers:
+        if member.axis in readers:
             rows = rows_of(view, member)
             read = rows * scale[:, None, None]
             if shift.any():
                 read += (np.tensordot(shift, rows, (0, 0)) - read.sum(axis=0)) / len(rows)
             put_rows_of(view, member, read)
-    view.set_weight(norm.scale, np.ones_like(scale))
-    if shift.any():
-        view.set_weight(norm.shift, np.ones_like(shift))
+    view.set_weight(norm.scale.tensor, np.ones_like(scale))
+    if norm.shift and shift.any():
+        view.set_weight(norm.shift.tensor, np.ones_like(shift))
     return True
 
 
-def _values(view: GraphView, group: FoldGroup, weight: str) -> Matrix:
+def _values(view: GraphView, group: FoldGroup, vector: Axis) -> Matrix:
     """Return the value of a vector for every channel."""
-    (member,) = (member for member in group.members if member.axis.tensor == weight)
+    (member,) = (member for member in group.members if member.axis == vector)
     return per_unit(view, member)[:, 0].astype(np.float64)

@@ -48,18 +48,11 @@ def conv(node: NodeContext) -> None:
     and `group` counts the channels. Case 3, grouped: the columns of input channel j*(C/group)+t lie in the j-th block
     of axis 0; all blocks stay equal.
     """
-    w = node.weight(1, "its weight")
-    filters, per_group = (d or 0 for d in node.shape(w)[:2])
-    group, (into, out) = node.integer("group", 1), _channels(node)
-    if group > 1 and per_group == 1:
-        node.use(node.axis(w, 0), Role.PRODUCER, out)
-        _repeat_channels(node, into, out, filters // group)
-    else:
-        _follow_filters(node, group, (Role.PRODUCER, out), (Role.CONSUMER, into))
-        if group == 1:
-            node.rotatable(out)
-    if node.input(2):
-        node.hold(node.axis(node.input(2), 0), Role.BIAS, out)
+    filters, per_group = (d or 0 for d in node.shape(node.weight(1, "its weight"))[:2])
+    group = node.integer("group", 1)
+    _convolve(node, (Role.PRODUCER, Role.CONSUMER), filters // group if group > 1 and per_group == 1 else 0)
+    if group == 1:
+        node.rotatable(node.axis(node.output(), 1))
 
 
 @channel_rule(
@@ -76,26 +69,26 @@ def fused_conv(node: NodeContext) -> None:
                 node.block(node.axis(tensor, axis), MIXES)
 
 
-def _channels(node: NodeContext) -> tuple[Axis, Axis]:
-    """Link the batch; return the axes of the channels that are read and written."""
+def _convolve(node: NodeContext, roles: tuple[Role, Role], own: int) -> None:
+    """Declare the roles of the first two axes of the weight; groups of channels stay equally long.
+
+    Where every channel is read by so many filters of its `own`, the first axis holds their rows.
+    """
     node.carry([0])
-    return node.axis(node.input(0), 1), node.axis(node.output(), 1)
-
-
-def _repeat_channels(node: NodeContext, into: Axis, out: Axis, times: int) -> None:
-    """Declare that every channel is read by so many filters of its own."""
-    group = node.integer("group", 1)
-    node.link(into, out, np.repeat(np.arange(group), times))
-    node.count(into, "group")
-
-
-def _follow_filters(node: NodeContext, group: int, *sides: tuple[Role, Axis]) -> None:
-    """Declare the roles of the first two axes of the weight; groups of channels stay equally long."""
-    for axis, (role, channels) in enumerate(sides):
-        node.use(node.axis(node.input(1), axis, blocks=group if axis else 1), role, channels)
-    if group > 1:
-        for _, channels in sorted(sides, key=lambda side: side[0] is Role.PRODUCER):
-            node.equal_blocks(channels, group)
+    into, out = node.axis(node.input(0), 1), node.axis(node.output(), 1)
+    channels = {Role.CONSUMER: into, Role.PRODUCER: out}
+    weight, group = node.input(1), node.integer("group", 1)
+    if own:
+        node.use(node.axis(weight, 0), Role.PRODUCER, channels[roles[0]])
+        node.link(into, out, np.repeat(np.arange(group), own))
+        node.count(into, "group")
+    else:
+        for axis, role in enumerate(roles):
+            node.use(node.axis(weight, axis, blocks=group if axis else 1), role, channels[role])
+        for side in (into, out) if group > 1 else ():
+            node.equal_blocks(side, group)
+    if node.input(2):
+        node.hold(node.axis(node.input(2), 0), Role.BIAS, out)
 
 
 def transposed_convolution(node: NodeContext) -> Linear:
@@ -120,16 +113,9 @@ def conv_transpose(node: NodeContext) -> None:
     Depthwise (group = C > 1): filter c makes outputs c*m .. c*m+m-1 from input c alone, so axis 0
     holds rows of the channel.
     """
-    w = node.weight(1, "its weight")
-    filters, per_group = (d or 0 for d in node.shape(w)[:2])
-    group, (into, out) = node.integer("group", 1), _channels(node)
-    if group == filters > 1:
-        node.use(node.axis(w, 0), Role.PRODUCER, into)
-        _repeat_channels(node, into, out, per_group)
-    else:
-        _follow_filters(node, group, (Role.CONSUMER, into), (Role.PRODUCER, out))
-    if node.input(2):
-        node.hold(node.axis(node.input(2), 0), Role.BIAS, out)
+    filters, per_group = (d or 0 for d in node.shape(node.weight(1, "its weight"))[:2])
+    is_depthwise = node.integer("group", 1) == filters > 1
+    _convolve(node, (Role.CONSUMER, Role.PRODUCER), per_group if is_depthwise else 0)
 
 
 @channel_rule(

@@ -28,24 +28,30 @@ def general_product(node: NodeContext) -> Linear:
 def gemm(node: NodeContext) -> None:
     """With A' of shape (M, K) and B' (K, N), the constant one consumes K and produces its other axis."""
     a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
-    m, k_a = (1, 0) if node.integer("transA", 0) else (0, 1)
-    k_b, n = (1, 0) if node.integer("transB", 0) else (0, 1)
-    rows_out, columns_out = node.axis(y, 0), node.axis(y, 1)
-    if node.is_weight(b):
-        node.use(node.axis(b, k_b), Role.CONSUMER, node.axis(a, k_a))
-        node.use(node.axis(b, n), Role.PRODUCER, columns_out)
-        node.link(node.axis(a, m), rows_out)
-        node.rotatable(node.axis(a, k_a))
-        if not c or node.shape(c)[-1:] == node.shape(y)[-1:]:
-            node.rotatable(columns_out)
-    elif node.is_weight(a):
-        node.use(node.axis(a, k_a), Role.CONSUMER, node.axis(b, k_b))
-        node.use(node.axis(a, m), Role.PRODUCER, rows_out)
-        node.link(node.axis(b, n), columns_out)
-    else:
+    result = [node.axis(y, 0), node.axis(y, 1)]
+    if not (node.is_weight(a) or node.is_weight(b)):
         raise CannotDeclareError("it multiplies two activations: a merged channel would be counted once, not twice")
+    turns = ((tensor, node.integer(name, 0)) for tensor, name in ((a, "transA"), (b, "transB")))
+    left, right = ([node.axis(tensor, i) for i in ((1, 0) if turned else (0, 1))] for tensor, turned in turns)
+    _multiply(node, left, right, result)
+    if node.is_weight(b) and (not c or node.shape(c)[-1:] == node.shape(y)[-1:]):
+        node.rotatable(result[1])
     if c:
         node.link_broadcast(c, y, Role.BIAS)
+
+
+def _multiply(node: NodeContext, left: list[Axis], right: list[Axis], result: list[Axis]) -> None:
+    """Of A with the axes (M, K) and B with (K, N), the constant one consumes K and produces its other axis."""
+    (m, k), (also_k, n), (rows, columns) = left, right, result
+    if node.is_weight(n.tensor):
+        node.use(also_k, Role.CONSUMER, k)
+        node.use(n, Role.PRODUCER, columns)
+        node.link(m, rows)
+        node.rotatable(k)
+    else:
+        node.use(k, Role.CONSUMER, also_k)
+        node.use(m, Role.PRODUCER, rows)
+        node.link(n, columns)
 
 
 _MIXES = "it sums over this axis of two activations, where a merged channel would count only once"
@@ -68,21 +74,15 @@ def matmul(node: NodeContext) -> None:
     a, b, y = node.input(0), node.input(1), node.output()
     if node.rank(a) < 2 or node.rank(b) < 2:
         raise CannotDeclareError("vector operands of MatMul are not followed")
-    rows, columns = node.axis(y, -2), node.axis(y, -1)
-    if node.is_weight(b):
-        node.use(node.axis(b, -2), Role.CONSUMER, node.axis(a, -1))
-        node.use(node.axis(b, -1), Role.PRODUCER, columns)
-        node.rotatable(node.axis(a, -1))
-        node.rotatable(columns)
-        node.link(node.axis(a, -2), rows)
-    elif node.is_weight(a):
-        node.use(node.axis(a, -1), Role.CONSUMER, node.axis(b, -2))
-        node.use(node.axis(a, -2), Role.PRODUCER, rows)
-        node.link(node.axis(b, -1), columns)
+    left, right, result = ([node.axis(tensor, -2), node.axis(tensor, -1)] for tensor in (a, b, y))
+    if node.is_weight(a) or node.is_weight(b):
+        _multiply(node, left, right, result)
+        if node.is_weight(b):
+            node.rotatable(result[1])
     else:
-        node.link(node.axis(a, -2), rows)
-        node.link(node.axis(b, -1), columns)
-        for summed in (node.axis(a, -1), node.axis(b, -2)):  # said here, because a and b may be one tensor
+        node.link(left[0], result[0])
+        node.link(right[1], result[1])
+        for summed in (left[1], right[0]):  # said here, because a and b may be one tensor
             node.block(summed, _MIXES)
         for axis in range(node.rank(y) - 2):  # heads: the mean of products is not the product of means
             node.keep_apart(Axis(y, axis))
