@@ -238,22 +238,17 @@ def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Decl
     }
     declarations: list[Declaration] = []
     for d in declared:
-        if isinstance(d, Block):
-            if (d.node, d.axis) not in lifted:
-                why = streams.reasons.get(d.node)
-                declarations.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
-        elif not isinstance(d, Norm):
+        if isinstance(d, Block) and d.node in streams.reasons:
+            d = replace(d, reason=streams.reasons[d.node], kind=RefusalKind.STREAM)
+        if not (isinstance(d, Norm) or (isinstance(d, Block) and (d.node, d.axis) in lifted)):
             declarations.append(d)
     used = {d.axis for d in declarations if isinstance(d, Use)}
     for norm in streams.readers:
         first, *others = norm.sources
         linked = [(first, axis) for axis in (*others, norm.axis)]
-        for vector, role, axis in (
-            (norm.scale, Role.GAIN, norm.axis),
-            (norm.shift, Role.GAIN, norm.axis),
-            (norm.bias, Role.BIAS, first),
-        ):
+        for vector, role in ((norm.scale, Role.GAIN), (norm.shift, Role.GAIN), (norm.bias, Role.BIAS)):
             if vector is not None and vector not in used:
+                axis = first if role is Role.BIAS else norm.axis
                 declarations.append(Use(vector, role, norm.node, axis))
                 linked.append((vector, axis))
         every = np.arange(norm.width)

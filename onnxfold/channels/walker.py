@@ -6,7 +6,7 @@ order, and links map kept positions to kept positions. Only the weights' *values
 and decode matrices.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -156,7 +156,6 @@ class _BlockedUnits:
 
 
 def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _BlockedUnits:
-    """Find the units that must stay."""
     blocked = _BlockedUnits(elements.unit_count)
     cuts = lists_by_key(((axis.tensor, axis.axis), axis) for axis in elements.axes)
     waiting = dict(cuts)  # a packed axis must stay where the plain one must
@@ -250,29 +249,25 @@ def _refusals(
     blocked: _BlockedUnits,
 ) -> list[Refusal]:  # fmt: skip
     """Return a refusal for every weight axis of a linear operator with channels outside of all groups."""
-    grouped: dict[Axis, int] = defaultdict(int)
-    for group in groups:
-        for member in group.members:
-            grouped[member.axis] += member.positions.size
+    grouped = Counter[Axis]()
+    for member in (member for group in groups for member in group.members):
+        grouped[member.axis] += member.positions.size
     refusals: dict[Axis, Refusal] = {}
-    used: set[tuple[str, int]] = set()
-    for d in declarations:
-        if not isinstance(d, Use):
-            continue
-        used.add((d.axis.tensor, d.axis.axis))
-        if d.role not in _SIDES or d.axis in refusals:
-            continue
+    uses = [d for d in declarations if isinstance(d, Use)]
+    used = {(d.axis.tensor, d.axis.axis) for d in uses}
+    for d in uses:
         units = elements.units_on(d.axis)
         free = len(units) - grouped[d.axis]
-        if free and len(units) > 1:
+        if d.role in _SIDES and d.axis not in refusals and free and len(units) > 1:
             why = blocked.first(units) or Block(d.axis, "only one channel of its kind", d.node)
             refusals[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
-    for d in declarations:  # weights of operators that refused to say anything
-        if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:
-            shape = view.weights[d.axis.tensor].shape
-            has_channels = len(shape) > 1 and d.axis.axis < 2 and shape[d.axis.axis] > 1
-            if has_channels and linear(view, view.producer(d.node)) is not None:
-                refusals.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", d, 1.0))
+    for block in (d for d in declarations if isinstance(d, Block)):  # of operators that refused to say anything
+        axis = block.axis
+        if view.is_weight(axis.tensor) and (axis.tensor, axis.axis) not in used:
+            shape = view.weights[axis.tensor].shape
+            has_channels = len(shape) > 1 and axis.axis < 2 and shape[axis.axis] > 1
+            if has_channels and linear(view, view.producer(block.node)) is not None:
+                refusals.setdefault(axis, _refusal(view, block.node, axis, "axis", block, 1.0))
     return sorted(refusals.values(), key=lambda r: (-r.weights, r.node, r.axis))
 
 

@@ -49,7 +49,6 @@ def inputs_without(join: NodeProto, branch: ResidualBranch) -> list[str]:
 
 
 def _replacement(join: NodeProto, branch: ResidualBranch) -> list[NodeProto]:
-    """Return the replacement of a node that adds a branch."""
     if join.op_type not in SUM_AND_NORM:
         return [helper.make_node("Identity", [branch.stream], [join.output[0]], name=join.name)]
     op_type, inputs = SUM_AND_NORM[join.op_type][0], inputs_without(join, branch)

@@ -133,7 +133,6 @@ class FoldChannels(Pass):
         return PassResult(modified=bool(tensors))
 
     def _shape(self, tensor: str, shape: tuple[int, ...]) -> list[int]:
-        """Return the shape of a weight after the merge."""
         new = list(shape)
         for axis in {member.axis for member, _ in self.plan.members[tensor]}:
             new[axis.axis] = self.plan.count_kept(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks

@@ -105,6 +105,5 @@ def _absorb(view: GraphView, group: FoldGroup, norm: Norm, readers: tuple[Axis, 
 
 
 def _values(view: GraphView, group: FoldGroup, vector: Axis) -> Matrix:
-    """Return the value of a vector for every channel."""
     (member,) = (member for member in group.members if member.axis == vector)
     return per_unit(view, member)[:, 0].astype(np.float64)

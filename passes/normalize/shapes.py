@@ -100,7 +100,6 @@ def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
 
 
 def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
-    """Return a size for every symbol."""
     choices = [(_OF_IMAGES if of_image else _SIZES)[run] for of_image in names.values()]
     sizes = {name: choice[i % len(choice)] for i, (name, choice) in enumerate(zip(names, choices, strict=True))}
     return with_sums(sizes)

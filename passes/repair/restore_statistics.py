@@ -157,7 +157,6 @@ class Restoration:
 
 
 def _statistics(view: GraphView, norm: BatchNorm) -> tuple[Matrix, Matrix]:
-    """Return mean and sigma of a BatchNormalization."""
     mean, variance = (view.weight(n).astype(np.float64) for n in (norm.mean, norm.variance))
     return mean, np.sqrt(np.maximum(variance, 0.0) + norm.epsilon)
 

@@ -192,7 +192,6 @@ def _reshape(view: GraphView, node: NodeProto, source: str, result: str, target:
 
 
 def _turn(node: NodeProto, rank: int) -> list[int]:
-    """Return the permutation of a Transpose."""
     return attr_ints(node, "perm", reversed(range(rank)))
 
 

@@ -22,7 +22,6 @@ def convolution(node: NodeContext) -> Linear:
 
 
 def _window(node: NodeContext) -> Window:
-    """Return the window that a position reads."""
     mode = node.text("auto_pad", "NOTSET")
     kernel = tuple(d or 0 for d in node.shape(node.input(1))[2:])
     ones, zeros = [1] * len(kernel), [0] * len(kernel)
@@ -163,7 +162,6 @@ def resize(node: NodeContext) -> None:
 
 
 def _link_unscaled(node: NodeContext, scales: object, axes: list[int] | None = None) -> None:
-    """Link the axes whose scale is one."""
     if scales is None:
         raise CannotDeclareError("its scales are computed at run time")
     every = range(node.rank(node.input(0)))

@@ -45,9 +45,9 @@ def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Seq
 def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
     """Match the channels of all networks to those of the first one."""
     state = _Matching(view, groups, sources)
-    for round_number in range(_MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         changed = [state.solve(g) for g in range(len(groups))]
-        if round_number and not any(changed):
+        if not any(changed):
             break
     return [Partners(state.unit[g], state.likeness(g)) for g in range(len(groups))]
 
