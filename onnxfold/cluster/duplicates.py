@@ -79,9 +79,7 @@ def _project(
         values = view.weight(tensor)
         epsilon = _epsilon(values.dtype)
         tolerance = _EPSILONS * epsilon
-        for g, member in members:
-            if member.role is Role.CONSUMER:
-                continue
+        for g, member in ((g, m) for g, m in members if m.role is not Role.CONSUMER):
             others = [(h, m) for h, m in members if m.axis != member.axis]
             for _ in range(_PROJECTIONS if epsilon < _COARSE_EPSILON else _COARSE_PROJECTIONS):
                 vectors = _other_axes(values, member, others, labels, draws, random)
@@ -98,9 +96,7 @@ def _other_axes(
 ) -> dict[int, tuple[int, Vector]]:  # fmt: skip
     """Return axis -> (blocks, random vector along it), equal on columns of one class."""
     vectors = {}
-    for axis in range(values.ndim):
-        if axis == member.axis.axis:
-            continue
+    for axis in (axis for axis in range(values.ndim) if axis != member.axis.axis):
         blocks = next((m.axis.blocks for _, m in others if m.axis.axis == axis), 1)
         vector = random.standard_normal(values.shape[axis] * blocks)
         for h, m in others:

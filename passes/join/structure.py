@@ -255,8 +255,8 @@ def _joined_layer(view: GraphView, output: str, layers: Sequence[Layer], how: st
     first = layers[0]
     weights = [view.weight(layer.operator.weight) for layer in layers]
     inputs = [first.node.input[0], view.add_weight(f"{output}_weight", _combine(weights, how, first.rows.axis))]
-    biases = [_bias(view, layer) for layer in layers]
-    if any(np.any(bias) for bias in biases) or any(layer.bias for layer in layers):
+    if any(layer.bias for layer in layers):
+        biases = [_bias(view, layer) for layer in layers]
         inputs.append(view.add_weight(f"{output}_bias", _combine(biases, how, 0)))
     head = rewritten(first.node, inputs=inputs, outputs=[output])
     head.name = first.node.name.removesuffix("_of_1")

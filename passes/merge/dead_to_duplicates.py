@@ -36,17 +36,13 @@ class DeadToDuplicates(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Rewrite every group that has dead channels."""
         modified = False
-        for group in self.groups:
-            if not _is_plain(view, group):
-                continue
+        for group in (group for group in self.groups if _is_plain(view, group)):
             values = known_values(view, group)
             if _constants_to_biases(view, group, values):
                 modified, values = True, known_values(view, group)
             dead = dead_units(view, group, values)
-            if not dead.any():
-                continue
             models = _models(group, dead)
-            for member in group.members:
+            for member in group.members if dead.any() else ():
                 rows = rows_of(view, member)
                 changed = np.where(dead[:, None, None], 0, rows) if member.role is Role.CONSUMER else rows[models]
                 if not np.array_equal(rows, changed):

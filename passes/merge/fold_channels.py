@@ -109,8 +109,7 @@ class FoldChannels(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights, then counts, and forget stale shapes."""
         sizes = {name: self._new_lengths(view, name) for name in (*view.input_names, *view.output_names)}
-        tensors = dict.fromkeys(m.axis.tensor for group in self.plan.groups for m in group.members)
-        for tensor in tensors:
+        for tensor in self.plan.members:
             old = view.weights[tensor]
             if self.streams and isinstance(old, LazyTensor) and old.is_external and old.stored_bytes >= _STREAMED_BYTES:
                 merge = partial(merge_weight, view, self.plan, tensor)
@@ -130,7 +129,7 @@ class FoldChannels(Pass):
         view.substitute(changed)
         view.resize(sizes)
         view.drop_inferable_infos()
-        return PassResult(modified=bool(tensors))
+        return PassResult(modified=bool(self.plan.members))
 
     def _shape(self, tensor: str, shape: tuple[int, ...]) -> list[int]:
         new = list(shape)
@@ -227,9 +226,7 @@ class LumpDuplicates(Pass):
         modified = False
         for group, classes in zip(self.groups, self.duplicates, strict=True):
             merge = mean_partition(classes)
-            if merge.is_identity:
-                continue
-            for member in group.with_role(Role.CONSUMER):
+            for member in () if merge.is_identity else group.with_role(Role.CONSUMER):
                 columns = rows_of(view, member)
                 lumped = np.zeros_like(columns)
                 np.add.at(lumped, merge.representatives[merge.labels], columns)

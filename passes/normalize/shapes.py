@@ -145,9 +145,7 @@ class FreezeReshapes(Pass):
         frozen: dict[str, NodeProto] = {}
         known: dict[str, TensorType] = {}
         with view.without_assumptions():
-            for node in view.nodes:
-                if not Op("Reshape").fits(node):
-                    continue
+            for node in filter(Op("Reshape").fits, view.nodes):
                 target = _target_of_sizes(view, node) if view.is_weight(node.input[1]) else _target(view, node)
                 if target is not None:
                     result = node.output[0]

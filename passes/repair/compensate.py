@@ -153,7 +153,7 @@ class Compensation:
         self._unpooled: dict[str, Covariances] = {}  # by the key of a global pooling, in front of it
         # Rows of a part of a table are known, and inputs show few of them: its basis is the best as it is.
         groups = [group for group in walk.plan.lossy.groups if not group.is_part]
-        uses = [use for group in groups for member in group.with_role(Role.CONSUMER) for use in member.uses]
+        uses = dict.fromkeys(use for group in groups for m in group.with_role(Role.CONSUMER) for use in m.uses)
         self._consumers = lists_by_key((use.node, use) for use in uses)
         read = {use.channels.tensor for use in uses}
         # Of texts, positions count by their length, and moments of all positions alike say nothing.
@@ -165,14 +165,14 @@ class Compensation:
         self._solutions = {key: b for key, b in self._solutions.items() if key[0] in self._walk.reference.values}
         if node_key(node) in self._poolings.values():
             self._see_positions(node)
-        for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
+        for use in self._consumers.get(node_key(node), ()):
             if use.channels.tensor in node.input:
                 self._refit(use, has_bias=takes_mean(self._original, node))
 
     def refit_own(self, node: NodeProto, channels: Axis) -> None:
         """The same for what a recurrence reads of its own result, by the values that stand there now."""
         self.forget(channels)
-        for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
+        for use in self._consumers.get(node_key(node), ()):
             if use.channels == channels:
                 self._refit(use)
 

@@ -70,10 +70,8 @@ class RecurrenceRefit:
             else:
                 self._walk.folded.run(after)
             self._compensation.refit_own(before, own)
-            if merged is None or lacking is None:
-                continue
-            of_states = self._mean_deficit(recurrence.states, own)
-            if of_states is not None:
+            of_states = None if lacking is None else self._mean_deficit(recurrence.states, own)
+            if merged is not None and lacking is not None and of_states is not None:
                 changed = merged + np.concatenate((lacking, of_states), axis=-1)
                 view.set_weight(biases, changed.astype(view.weight(biases).dtype))
         self._compensation.forget(own)

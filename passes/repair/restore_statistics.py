@@ -61,7 +61,6 @@ class Restoration:
             return
         (own_mean, own_sigma), (ran_mean, ran_sigma) = own, ran
         now = ChannelMoments(self._walk.folded.values[x], 1)
-        eps = norm.epsilon
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encode_samples((seen.mean - ran_mean) / ran_sigma)
         goal_deviation = mapped.encode_samples(np.sqrt(seen.variance) / ran_sigma)
@@ -73,7 +72,7 @@ class Restoration:
         _, merged = _statistics(self._view, norm)
         sigma = np.where(alive, deviation / np.where(alive, goal_deviation, 1.0), merged)
         # A deviation below sqrt(epsilon) cannot be had; the mean fits the one that can be.
-        sigma = np.maximum(sigma, np.sqrt(eps))
+        sigma = np.maximum(sigma, np.sqrt(norm.epsilon))
         mean = now.mean - goal_mean * sigma
         self._stored[norm.mean], stored = mean, sigma**2
         if known is not None:
@@ -81,7 +80,7 @@ class Restoration:
             ratio = np.exp(mapped.encode_samples(np.log(own_sigma / ran_sigma)))
             self._stored[norm.mean] = mean + known.slopes * mapped.encode_samples(own_mean - ran_mean)
             stored = stored * (1.0 + known.correlations**2 * (ratio**2 - 1.0))
-        self._stored[norm.variance] = held_variance(self._view, norm, stored - eps)
+        self._stored[norm.variance] = held_variance(self._view, norm, stored - norm.epsilon)
         self._write(norm, mean, sigma)
 
     def _moments(self, tensor: str, mapped: AxisMap) -> ChannelCorrelations:

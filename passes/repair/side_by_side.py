@@ -124,9 +124,8 @@ class SideBySide:
         Its places along the other axes are then those of the folded network's values.
         """
         values = self.reference.values[tensor]
-        for other in range(values[0].ndim):
-            if other == axis or not self.plan.touches(Axis(tensor, other)):
-                continue
+        others = (other for other in range(values[0].ndim) if other != axis)
+        for other in (other for other in others if self.plan.touches(Axis(tensor, other))):
             mapped = self.map(tensor, other)
             if mapped is None:
                 return None

@@ -63,15 +63,13 @@ def equate_heads(node: NodeContext, heads: Heads, others: Heads) -> None:
 
 
 def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
-    """Declare that equally many neighbouring heads of queries belong to every head of keys and values."""
+    """Declare that equally many neighbouring heads of queries, kept whole, belong to every head of keys and values."""
     if queries.count == keys.count:
-        equate_heads(node, queries, keys)
-        return
-    if keys.count < 1 or queries.count % keys.count:
+        node.link(queries.axis, keys.axis, queries.firsts, keys.firsts)
+    elif keys.count < 1 or queries.count % keys.count:
         raise CannotDeclareError(f"{queries.count} query heads cannot share {keys.count} heads of keys and values")
-    for heads in (queries, keys):
-        keep_whole(node, heads)
-    node.repeat(keys.axis, queries.axis, np.repeat(keys.firsts, queries.count // keys.count), queries.firsts)
+    else:
+        node.repeat(keys.axis, queries.axis, np.repeat(keys.firsts, queries.count // keys.count), queries.firsts)
 
 
 def hold(node: NodeContext, entries: Heads, role: Role, heads: Heads) -> None:

@@ -151,13 +151,10 @@ def resize(node: NodeContext) -> None:
     sizes = node.constant(3)
     for axis in range(rank):
         source, result = node.axis(x, axis), node.axis(y, axis)
-        if axis not in axes:
+        stays = node.width(source) is not None and node.width(source) == node.width(result)
+        if axis not in axes or (stays and (sizes is not None or axis == 0)):
             node.link(source, result)
-        elif node.width(source) is not None and node.width(source) == node.width(result):
-            if sizes is None and axis > 0:
-                continue
-            node.link(source, result)
-            if sizes is not None:
+            if axis in axes and sizes is not None:
                 node.count(result, 3, element=axes.index(axis))
 
 

@@ -68,12 +68,11 @@ def slice_axes(node: NodeContext) -> None:
     for element, (start, end, axis, step) in enumerate(zip(*bounds, axes, steps, strict=True)):
         source, result = node.axis(x, axis), node.axis(y, axis)
         width = node.width(source)
-        if width is None or step != 1:
-            continue
-        first, last, _ = slice(start, end).indices(width)
-        node.link(source, result, np.arange(first, max(first, last)), None)
-        for place, bound in zip(places, (first, last), strict=True):
-            node.count(source, place, stop=bound, element=element)
+        if width is not None and step == 1:
+            first, last, _ = slice(start, end).indices(width)
+            node.link(source, result, np.arange(first, max(first, last)), None)
+            for place, bound in zip(places, (first, last), strict=True):
+                node.count(source, place, stop=bound, element=element)
 
 
 @channel_rule("Gather", mixes="it picks single positions of this axis", carries=True)

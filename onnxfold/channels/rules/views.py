@@ -155,10 +155,8 @@ def expand(node: NodeContext) -> None:
     x, y = node.input(0), node.output()
     target = node.constant(1)
     rank, out = node.shape(x), node.shape(y)
-    for i in range(1, len(rank) + 1):
+    for i in (i for i in range(1, len(rank) + 1) if rank[-i] not in (1, None)):
         source, result = Axis(x, len(rank) - i), Axis(y, len(out) - i)
-        if rank[-i] == 1 or rank[-i] is None:
-            continue
         node.link(source, result)
         if target is None:
             node.block(result, "its target size is computed at run time")

@@ -87,11 +87,9 @@ def rotations(
     for m, g in known:
         product = (decode.T @ (g if metric is None else metric) @ decode) * (encode @ m @ encode.T)
         whole = float(product.sum())
-        if not whole > 0.0:
-            continue
-        # What lies in the trailing block [k:, k:].
-        left = np.cumsum(np.cumsum(product[::-1, ::-1], axis=0), axis=1).diagonal()[::-1] / whole
-        costs[:n] += np.where(left > _ROUNDING, left, 0.0)
+        if whole > 0.0:  # what lies in the trailing block [k:, k:]
+            left = np.cumsum(np.cumsum(product[::-1, ::-1], axis=0), axis=1).diagonal()[::-1] / whole
+            costs[:n] += np.where(left > _ROUNDING, left, 0.0)
     costs = np.maximum.accumulate(costs[::-1])[::-1].copy()
     costs[0], costs[n] = np.inf, 0.0
     return Rotations(encode, decode, costs, normed, centred)

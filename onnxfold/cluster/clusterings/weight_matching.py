@@ -89,10 +89,9 @@ class _Matching:
     def likeness(self, g: int) -> npt.NDArray[np.float64]:
         """Return the cosine of every channel and its partner."""
         products, squares = self._products(g), np.zeros(self.groups[g].size)
-        for member in self.groups[g].members:
-            if member.role in _COMPARED:
-                rows = taken_rows(self._values(member), member)
-                squares += (rows.reshape(len(rows), -1) ** 2).sum(axis=1)
+        for member in self._compared(g):
+            rows = taken_rows(self._values(member), member)
+            squares += (rows.reshape(len(rows), -1) ** 2).sum(axis=1)
         norms = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
         units = np.flatnonzero(self.unit[g] >= 0)
         cosines = np.zeros(self.groups[g].size)
@@ -100,15 +99,16 @@ class _Matching:
         cosines[units] = products[partners, units] / (norms[partners] * norms[units])
         return cosines
 
+    def _compared(self, g: int) -> list[Member]:
+        return [member for member in self.groups[g].members if member.role in _COMPARED]
+
     def _values(self, member: Member) -> Array:
         return np.asarray(self.view.weight(member.axis.tensor), np.float64)
 
     def _products(self, g: int) -> Matrix:
         """Return the sum in docs/mathematics.md for all pairs, shape (n, n)."""
         total = np.zeros((self.groups[g].size,) * 2)
-        for member in self.groups[g].members:
-            if member.role not in _COMPARED:
-                continue
+        for member in self._compared(g):
             values = self._values(member)
             moved = values
             for h, other in self.on_tensor[member.axis.tensor]:
