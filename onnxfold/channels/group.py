@@ -206,7 +206,7 @@ def replaced_rows(values: Array, member: Member, rows: Array) -> Array:
 
 def per_unit(view: GraphView, member: Member) -> Array:
     """Return a per-channel vector by unit, shape (n_units, r)."""
-    return rows_of(view, member).reshape(*member.positions.shape, -1)[:, :, 0]
+    return rows_of(view, member)[:, :, 0]
 
 
 def set_per_unit(view: GraphView, member: Member, values: Array) -> None:

@@ -154,17 +154,12 @@ def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[li
     own = Match({name: name for name in views[0].weights})
     matches = [own, *(match(networks[0], other) for other in networks[1:])]
     lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
-    for i, key in sorted(lacking):
-        _give_bias(views[i], key)
+    for view, key in ((views[i], key) for i, key in sorted(lacking)):  # counterparts of a layer add a bias: add zeros
+        layer = layer_of(view, view.producer(key))
+        assert layer is not None
+        zeros = np.zeros(layer.width(view), view.weight(layer.rows.tensor).dtype)
+        view.fill_input(layer.node, layer.operator.bias.number, view.add_weight(f"{key}_bias", zeros))
     return _corresponding(views, names) if lacking else (networks, matches)
-
-
-def _give_bias(view: GraphView, key: str) -> None:
-    """Add zeros where counterparts of a layer add a bias."""
-    layer = layer_of(view, view.producer(key))
-    assert layer is not None
-    zeros = np.zeros(layer.width(view), view.weight(layer.rows.tensor).dtype)
-    view.fill_input(layer.node, layer.operator.bias.number, view.add_weight(f"{key}_bias", zeros))
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,8 @@ class StackedAxes:
 
     def _counterparts(self, network: int) -> list[FoldGroup]:
         """Return the groups of a network in the order of those of the first."""
-        other, theirs = self._networks[network], {}
-        for group in other.analysis.groups:
-            theirs.update({m.axis: group for m in group.members})
+        other = self._networks[network]
+        theirs = {m.axis: group for group in other.analysis.groups for m in group.members}
         partners = []
         for group in self._groups:
             axes = [self._axis_in(network, m.axis) for m in group.members]

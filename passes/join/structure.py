@@ -192,8 +192,7 @@ def _input_pairs(a: NodeProto, b: NodeProto, kinds: tuple[dict[str, int], dict[s
     if a.op_type in _COMMUTATIVE and len(ours) == len(theirs):
         of_ours, of_theirs = ([k.get(n, 0) for n in names] for k, names in zip(kinds, (ours, theirs), strict=True))
         if of_ours != of_theirs and sorted(of_ours) == sorted(of_theirs):
-            order = sorted(range(len(theirs)), key=of_theirs.__getitem__)
-            places = sorted(range(len(ours)), key=of_ours.__getitem__)
+            places, order = (sorted(range(len(ours)), key=of.__getitem__) for of in (of_ours, of_theirs))
             moved = dict(zip(places, order, strict=True))
             theirs = [theirs[moved[place]] for place in range(len(ours))]
     return list(zip_longest(ours, theirs, fillvalue=""))

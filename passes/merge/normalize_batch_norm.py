@@ -1,7 +1,4 @@
-"""Move the division of BatchNormalization into the rows of the layer before it.
-
-docs/mathematics.md, "BatchNormalization in rows", has the formulas.
-"""
+"""Move the division of BatchNormalization into rows of the layer before it; docs/mathematics.md has the formulas."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Least-squares compensation of the consumers of folded channels, and its algebra.
-
-docs/mathematics.md, "Compensation of consumers", has the formulas.
-"""
+"""Least-squares compensation of consumers of folded channels, and its algebra; docs/mathematics.md has formulas."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,4 @@
-"""Backward elimination of channels, in the metric of their consumers.
-
-docs/mathematics.md, "Backward elimination", has the formulas.
-"""
+"""Backward elimination of channels, in the metric of their consumers; docs/mathematics.md has the formulas."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Spectral clustering of weighted points.
-
-docs/mathematics.md has the derivation, and the sources.
-"""
+"""Spectral clustering of weighted points; docs/mathematics.md has the derivation, and the sources."""
 
 import numpy as np
 from scipy.linalg import eigh
