@@ -79,11 +79,6 @@ class Task:
         require_finite(self.group, gram)
         return Points(gram)
 
-    @property
-    def distinct(self) -> int:
-        """The least width at which every cluster holds equal channels only."""
-        return lossless_width(self.group, self.classes)
-
 
 class Candidates(ABC):
     """The partitions of one group, one per width."""
@@ -162,7 +157,7 @@ class Computed(Candidates):
     ) -> None:  # fmt: skip
         """Take what computes a partition; it `forgets` where weights alone say the same after errors are known."""
         self.cluster, self._task, self._compute, self._forgets = cluster, task, compute, forgets
-        self._distinct = task.distinct if distinct is None else distinct
+        self._distinct = lossless_width(task.group, task.classes) if distinct is None else distinct
         self._is_settled = False
         self._known: dict[int, ChannelPartition] = {}
 
