@@ -32,9 +32,8 @@ _MOST_SIZES = 16
 def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
     """Return the channels that take part, and the cell of each."""
     positions = np.concatenate([of_part for of_part, _ in parts], axis=1)
-    _, cells, sizes = np.unique(positions, axis=0, return_inverse=True, return_counts=True)
+    _, first, cells, sizes = np.unique(positions, return_index=True, return_inverse=True, return_counts=True, axis=0)
     cells = cells.reshape(-1)
-    first = np.array([np.flatnonzero(cells == c)[0] for c in range(len(sizes))])
     places = [np.array([np.bincount(of_part[unit], minlength=n) for unit in first]).T for of_part, n in parts]
     best: tuple[int, int, Index] = (0, 0, np.zeros(0, np.int64))
     for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES]:

@@ -120,9 +120,7 @@ class Weighted(Candidates):
 def compound_errors(errors: Matrix) -> Matrix:
     """Return -c log(1 - e / c) for errors e, each the sum over c consumers; infinite where they are."""
     finite = np.isfinite(errors)
-    if not finite.any():
-        return errors
-    consumers = max(float(errors[finite].max()), 1.0)
+    consumers = float(errors[finite].max(initial=1.0))
     part = np.where(finite, errors, 0.0) / consumers
     return np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
 

@@ -172,7 +172,6 @@ def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
 
 def _kinds(network: SourceNetwork) -> dict[str, int]:
     """Return a number per tensor that is equal where equal operators led to it."""
-    known: dict[object, int] = {}
     view = network.view
     kinds = {name: hash(("input", i)) for i, name in enumerate(view.input_names)}
     for node in view.nodes:
@@ -181,8 +180,7 @@ def _kinds(network: SourceNetwork) -> dict[str, int]:
             inputs.sort()
         attributes = tuple(sorted((n, str(v)) for n, v in _attributes(network, node).items()))
         for index, name in enumerate(node.output):
-            key = (node.op_type, canonical_domain(node.domain), attributes, tuple(inputs), index)
-            kinds[name] = known.setdefault(key, hash(key))
+            kinds[name] = hash((node.op_type, canonical_domain(node.domain), attributes, tuple(inputs), index))
     return kinds
 
 

@@ -173,8 +173,7 @@ _MOVES = "it moves pixels between this axis and the channels"
 @channel_rule("DepthToSpace", mixes=_MOVES)
 def depth_to_space(node: NodeContext) -> None:
     """DCR: input channel b*C + c makes output channel c; CRD: input channel c*blocksize^2 + b."""
-    mode = node.value("mode", b"DCR")
-    _link(node, deep=node.input(0), shallow=node.output(), channel_first=mode == b"CRD")
+    _link(node, deep=node.input(0), shallow=node.output(), channel_first=node.text("mode", "DCR") == "CRD")
 
 
 @channel_rule("SpaceToDepth", mixes=_MOVES)

@@ -133,8 +133,7 @@ def einsum(node: NodeContext) -> None:
     A letter of the result passes through, and is produced by a constant operand that has it. A letter
     that is summed over is consumed where exactly one of two operands is constant.
     """
-    attribute = node.value("equation", b"")
-    equation = (attribute.decode() if isinstance(attribute, bytes) else str(attribute)).replace(" ", "")
+    equation = node.text("equation", "").replace(" ", "")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) > 2 or any(len(set(t)) != len(t) for t in [*terms, result]):

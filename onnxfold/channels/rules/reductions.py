@@ -1,7 +1,5 @@
 """Reductions, and operators that read widths: the axes that are not reduced pass through."""
 
-import numpy as np
-
 from onnxfold.channels.context import NodeContext, channel_rule
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.rules.normalization import averages_one_layer
@@ -18,10 +16,7 @@ _MIXES = "it reduces over this axis, where a merged channel would count only onc
 def reduce(node: NodeContext) -> None:
     """Axes are an attribute, later an input; none means all of them (or none of them, with noop_with_empty_axes)."""
     rank = node.rank(node.input(0))
-    if node.input(1):
-        axes = node.constant_ints(1, "list of axes")
-    else:
-        axes = [int(a) for a in np.atleast_1d(np.asarray(node.value("axes", []), np.int64))]
+    axes = node.constant_ints(1, "list of axes") if node.input(1) else node.integers("axes")
     if not axes and not node.integer("noop_with_empty_axes", 0):
         axes = list(range(rank))
     _link_unreduced(node, {a % rank for a in axes})
@@ -49,11 +44,8 @@ def shape(node: NodeContext) -> None:
     """Only the dimensions that other nodes read must stay."""
     x, y = node.input(0), node.output()
     rank = node.rank(x)
-    start = node.integer("start", 0)
-    first = max(0, start + rank if start < 0 else start)
-    end = node.integer("end", rank)
-    count = max(0, min(rank, end + rank if end < 0 else end) - first)
-    for axis in set(range(rank)) - {first + i for i in _read_numbers(node.view, y, count)}:
+    stated = range(rank)[node.integer("start", 0) : node.integer("end", rank)]
+    for axis in set(range(rank)) - {stated.start + i for i in _read_numbers(node.view, y, len(stated))}:
         node.link(Axis(x, axis), Axis(x, axis))
 
 
