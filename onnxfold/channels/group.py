@@ -107,11 +107,6 @@ class FoldGroup:
         return self.allowed is Allowed.ROTATE
 
     @property
-    def centred(self) -> bool:
-        """Whether a norm subtracts the mean of all channels."""
-        return any(norm.centred for norm in self.norms)
-
-    @property
     def is_there_to_rotate(self) -> bool:
         """Whether any basis of its channels is as good as they are: of tables and streams."""
         return bool(self.seam.spare or self.norms or self.is_part)

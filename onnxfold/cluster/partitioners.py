@@ -101,7 +101,8 @@ def _rotate(task: Task) -> Candidates:
         return rotation.factor_rotations(task.graph.stored, group, task.moments)
     view = task.graph.view if group.norms else task.graph.stored
     seen = rotation.seen_moments(view, group, task.moments, task.graph.words)
-    return rotation.rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
+    centred = any(norm.centred for norm in group.norms)  # which subtract the mean of all channels
+    return rotation.rotations(seen, task.metric, normed=bool(group.norms), centred=centred)
 
 
 def _inn(task: Task) -> Candidates:

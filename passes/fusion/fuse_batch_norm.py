@@ -54,14 +54,11 @@ class FuseBatchNorm(Rewrite):
         made = DerivedTensor.of(old, old.shape, scale_rows) if isinstance(old, LazyTensor) else scale_rows(old)
         view.put_weights({scaled: made})
         bias: Array = np.zeros(len(scale))
-        if len(layer.input) > 2 and layer.input[2]:
-            bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1)
-            if layer.op_type == "Gemm":
-                bias = bias * attr_float(layer, "beta", 1.0)
+        if len(layer.input) > 2 and layer.input[2]:  # times beta of a Gemm; others have none
+            bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1) * attr_float(layer, "beta", 1.0)
         values = (scale * (bias - mean) + beta).astype(np.float32)
         inputs = [layer.input[0], scaled, view.add_weight(f"{weight}_bias", values)]
-        without = ["beta"] * (layer.op_type == "Gemm")
-        return [rewritten(layer, inputs=inputs, outputs=norm.output[:1], without=without)]
+        return [rewritten(layer, inputs=inputs, outputs=norm.output[:1], without=["beta"])]
 
 
 def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:

@@ -86,10 +86,9 @@ class RepairBias(ObservedRepair):
             lost = np.zeros_like(mean)
             for places in mapped.positions.T:
                 lost[places] = mean[places] - mapped.decode @ (mapped.encode @ mean[places])
-            shape = [1] * values[0].ndim
-            shape[axis.axis] = -1
             sample = values[0] if axis.axis == 0 else values[0][:1]
-            feeds[axis.tensor] = np.broadcast_to(lost.reshape(shape), sample.shape).astype(sample.dtype)
+            along = np.expand_dims(lost, tuple(i for i in range(sample.ndim) if i != axis.axis))
+            feeds[axis.tensor] = np.broadcast_to(along, sample.shape).astype(sample.dtype)
         runner = NodeRunner(walk.view, node, walk.sessions)
         if set(runner.inputs) != set(feeds):
             return None

@@ -129,9 +129,8 @@ class Restoration:
             gain = np.clip(gain, 1 / _MAX_GAIN, _MAX_GAIN)
         shift = goal_mean - gain * now.mean
         if self._apply(layer, gain, shift):
-            shape = [1] * self._walk.folded.values[output][0].ndim
-            shape[axis] = -1
-            a, b = (v.reshape(shape).astype(np.float32) for v in (gain, shift))
+            others = tuple(i for i in range(self._walk.folded.values[output][0].ndim) if i != axis)
+            a, b = (np.expand_dims(v, others).astype(np.float32) for v in (gain, shift))
             self._walk.folded.change(output, lambda part: (a * part + b).astype(part.dtype))
 
     def _apply(self, layer: Layer, gain: Matrix, shift: Matrix) -> bool:
