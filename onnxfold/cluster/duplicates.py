@@ -131,9 +131,7 @@ def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vecto
     for axis, (blocks, vector) in vectors.items():
         if blocks > 1:  # each block of axis 0 has columns of its own
             per_entry = np.repeat(vector.reshape(blocks, -1), values.shape[0] // blocks, axis=0)
-            shape = [1] * values.ndim
-            shape[0], shape[axis] = values.shape[0], values.shape[axis]
-            values = values * per_entry.reshape(shape)
+            values = values * np.expand_dims(per_entry, tuple(i for i in range(1, values.ndim) if i != axis))
             vectors[axis] = (1, np.ones(values.shape[axis]))
     if member.axis.blocks > 1:  # axis 0 is split between the member's blocks
         values = values * vectors[0][1].reshape(-1, *[1] * (values.ndim - 1))
