@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels.declarations import Axis, Count, Norm, Positions, Role, Select, Use
+from onnxfold.channels.declarations import Axis, Count, Declaration, Norm, Positions, Role, Select, Use
 from onnxfold.graph.tensors import Array, working_type
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
@@ -172,6 +172,14 @@ class ChannelAnalysis:
     refusals: list[Refusal]
     counts: list[Count] = field(default_factory=list)
     selects: list[Select] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, groups: list[FoldGroup], refusals: list[Refusal], declarations: Sequence[Declaration]
+    ) -> "ChannelAnalysis":
+        """Take the numbers out of what was declared."""
+        counts = [d for d in declarations if isinstance(d, Count)]
+        return cls(groups, refusals, counts, [d for d in declarations if isinstance(d, Select)])
 
 
 def rows_of(view: GraphView, member: Member) -> Array:

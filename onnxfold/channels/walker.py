@@ -15,20 +15,7 @@ import numpy.typing as npt
 
 from onnxfold.channels import constraints
 from onnxfold.channels.context import CannotDeclareError, NodeContext, find_rule
-from onnxfold.channels.declarations import (
-    Apart,
-    Axis,
-    Block,
-    Count,
-    Declaration,
-    EqualBlocks,
-    Link,
-    Repeat,
-    Role,
-    Select,
-    Tie,
-    Use,
-)
+from onnxfold.channels.declarations import Apart, Axis, Block, Declaration, EqualBlocks, Link, Repeat, Role, Tie, Use
 from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules, lists_by_key
 from onnxfold.channels.layers import linear
@@ -63,8 +50,7 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = Fa
         norm_streams = held
     groups = [constraints.with_norms(view, group, norm_streams) for group in groups]
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
-    counts = [d for d in declarations if isinstance(d, Count)]
-    return ChannelAnalysis(groups, refusals, counts, [d for d in declarations if isinstance(d, Select)])
+    return ChannelAnalysis.of(groups, refusals, declarations)
 
 
 def declare(view: GraphView, ties: Sequence[Tie] = ()) -> list[Declaration]:

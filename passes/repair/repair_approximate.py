@@ -24,16 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.group import (
-    FoldGroup,
-    Member,
-    per_unit,
-    put_rows_of,
-    replaced_rows,
-    rows_of,
-    set_per_unit,
-    taken_rows,
-)
+from onnxfold.channels.group import FoldGroup, Member, put_rows_of, replaced_rows, rows_of, taken_rows
 from onnxfold.channels.layers import group_layers, normalizations
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
@@ -73,7 +64,7 @@ class RepairApproximate(Pass):
             else:
                 factor = of_stream(norm.scale.positions.shape[1])
             member = self.plan.fold_member(norm.scale, partition)
-            set_per_unit(view, member, per_unit(view, member) * factor)
+            put_rows_of(view, member, rows_of(view, member) * factor[:, :, None])
         if self.independent or any(norm.layer is None for norm in norms):
             return
         normalised = {id(norm.layer.rows) for norm in norms if norm.layer is not None}
