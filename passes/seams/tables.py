@@ -78,15 +78,15 @@ class FactorTables(SeamPass):
         return PassResult(view.expand({node_key(node): [node, products[node_key(node)]] for node in readers}))
 
 
-def identity(view: GraphView, weight: str, width: int) -> Array:
-    """Return the identity matrix of the type of a weight."""
-    return np.eye(width, dtype=helper.tensor_dtype_to_np_dtype(view.weight_type(weight)))
+def add_identity(view: GraphView, weight: str, width: int) -> str:
+    """Add an identity matrix beside a weight, of its type; return the name."""
+    kind = helper.tensor_dtype_to_np_dtype(view.weight_type(weight))
+    return view.add_weight(f"{weight}_basis", np.eye(width, dtype=kind))
 
 
 def identity_product(view: GraphView, tensor: str, table: str, width: int, name: str = "") -> NodeProto:
     """Return the product of a tensor by an identity matrix, which becomes a weight beside a table."""
-    basis = view.add_weight(f"{table}_basis", identity(view, table, width))
-    result = view.fresh_name(f"{tensor}_whole")
+    basis, result = add_identity(view, table, width), view.fresh_name(f"{tensor}_whole")
     return helper.make_node("MatMul", [tensor, basis], [result], name or result)
 
 
@@ -226,7 +226,7 @@ class FactorQueries(SeamPass):
 def _factor(view: GraphView, node: NodeProto) -> list[NodeProto]:
     """Return the product by an identity matrix, and the one that reads it."""
     weight = node.input[1]
-    basis = view.add_weight(f"{weight}_basis", identity(view, weight, view.weights[weight].shape[0]))
+    basis = add_identity(view, weight, view.weights[weight].shape[0])
     result = view.fresh_name(f"{node.output[0]}_coordinates")
     name = f"{node.name or node.output[0]}_coordinates"
     return [helper.make_node("MatMul", [node.input[0], basis], [result], name), with_input(node, 0, result)]

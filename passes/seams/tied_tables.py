@@ -14,7 +14,7 @@ from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import PassResult
-from onnxfold.passes.seams.tables import RareRows, SeamPass, identity, identity_product
+from onnxfold.passes.seams.tables import RareRows, SeamPass, add_identity, identity_product
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class SplitTables(RareRows):
         rare_rows = add("Gather", [codes, rare], axis=1)
         made[-1].name = f"{node.name or node.output[0]}_from_{self.first}"
         rare_rows = add("Transpose", [rare_rows], perm=[*range(1, rank + 1), 0])
-        rare_rows = add("MatMul", [rare_rows, view.add_weight(f"{codes}_basis", identity(view, tie.table, tie.width))])
+        rare_rows = add("MatMul", [rare_rows, add_identity(view, codes, tie.width)])
         usual = next(names)
         made.append(rewritten(node, inputs=[data, other], outputs=[usual]))
         is_rare = add("Unsqueeze", [add("Equal", [past, rare]), view.add_weight(f"{stem}_axis", np.array([-1]))])
@@ -156,7 +156,7 @@ class SplitTables(RareRows):
         """Return the nodes that score by one table and the other."""
         stem = node.output[0]
         turned, rare, usual = (view.fresh_name(f"{stem}_{part}") for part in ("turned", "rare", "usual"))
-        basis = view.add_weight(f"{codes}_basis", identity(view, tie.table, tie.width))
+        basis = add_identity(view, codes, tie.width)
         # Scores of all words take most memory: what is small comes first.
         made = [
             helper.make_node("MatMul", [node.input[0], basis], [turned], turned),
