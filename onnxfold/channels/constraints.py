@@ -35,12 +35,8 @@ def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
     _, first, cells, sizes = np.unique(positions, return_index=True, return_inverse=True, return_counts=True, axis=0)
     cells = cells.reshape(-1)
     places = [np.array([np.bincount(of_part[unit], minlength=n) for unit in first]).T for of_part, n in parts]
-    best: tuple[int, int, Index] = (0, 0, np.zeros(0, np.int64))
-    for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES]:
-        chosen = _even(places, sizes >= size)
-        if size * len(chosen) > best[0]:
-            best = (size * len(chosen), size, chosen)
-    _, size, chosen = best
+    options = ((size, _even(places, sizes >= size)) for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES])
+    size, chosen = max(options, key=lambda option: option[0] * len(option[1]))
     members = [np.flatnonzero(cells == c)[:size] for c in chosen]
     kept = np.sort(np.concatenate([np.zeros(0, np.int64), *members]))
     return kept, np.searchsorted(chosen, cells[kept])
@@ -56,15 +52,12 @@ def _even(places: list[Index], usable: npt.NDArray[np.bool_]) -> Index:
         return np.zeros(0, np.int64)
     from scipy.optimize import Bounds, LinearConstraint, milp  # takes a while to import, and is seldom needed
 
-    rows = []
-    for number, matrix in enumerate(places):  # places of the set in each part, less t_q
-        shared = np.zeros((len(matrix), len(places)))
-        shared[:, number] = -1.0
-        rows.append(np.concatenate([matrix, shared], axis=1))
+    shared = np.repeat(np.eye(len(places)), [len(matrix) for matrix in places], axis=0)
+    rows = np.concatenate([np.concatenate(places), -shared], axis=1)  # places of the set in each part, less t_q
     most = [float(matrix.sum()) for matrix in places]
     solved = milp(
         np.concatenate([-np.ones(count), np.zeros(len(places))]),
-        constraints=LinearConstraint(np.concatenate(rows), 0.0, 0.0),
+        constraints=LinearConstraint(rows, 0.0, 0.0),
         integrality=np.ones(count + len(places)),
         bounds=Bounds(0.0, np.concatenate([usable.astype(float), most])),
     )
