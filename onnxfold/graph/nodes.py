@@ -37,8 +37,7 @@ def attr_int(node: NodeProto, name: str, default: int) -> int:
 
 def attr_ints(node: NodeProto, name: str, default: Iterable[int] = ()) -> list[int]:
     """Return an integer list attribute."""
-    value = attribute(node, name)
-    return [int(v) for v in (default if value is None else value)]  # type: ignore[attr-defined]
+    return [int(v) for v in attribute(node, name, default)]  # type: ignore[attr-defined]
 
 
 def attr_float(node: NodeProto, name: str, default: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfold.errors import ModelSaveError
-from onnxfold.graph.tensors import Array, DerivedTensor, Weight, append_array, bits_per_element, elem_type_of
+from onnxfold.graph.tensors import Array, DerivedTensor, Weight, bits_per_element, elem_type_of, raw_bytes
 
 #: Smaller weights stay in memory.
 _KEPT_BYTES = 1 << 20
@@ -43,7 +43,7 @@ class SpillFile:
             spilled = SpilledArray(self._file, begin, values)
             weakref.finalize(spilled, self._returned.append, (begin, begin + size)).atexit = False
             self._file.seek(begin)
-            append_array(values, self._file)
+            self._file.write(raw_bytes(values))  # not by `tofile`, which does not say why it fails
             self._file.flush()
         return spilled
 

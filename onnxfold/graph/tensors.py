@@ -7,15 +7,15 @@ that is larger than memory wait in a temporary file (:class:`onnxfold.graph.spil
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ModelLoadError
@@ -63,6 +63,11 @@ class LazyTensor:
         return np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the values as an array."""
+        return self.size * self.dtype.itemsize
+
+    @property
     def stored_bytes(self) -> int:
         """Length of the raw payload."""
         return -(-self.size * bits_per_element(self.dtype) // 8)
@@ -75,7 +80,7 @@ class LazyTensor:
     @property
     def _lies_as_read(self) -> bool:
         """Whether another file holds its values, none of which shares a byte with others."""
-        return self.is_external and not self.is_edited and self.stored_bytes == self.size * self.dtype.itemsize
+        return self.is_external and not self.is_edited and self.stored_bytes == self.nbytes
 
     def load(self) -> Array:
         """Return the values."""
@@ -183,11 +188,6 @@ def raw_bytes(values: Array) -> memoryview:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
-def append_array(values: Array, target: IO[bytes]) -> None:
-    """Append an array to an open file; not by `tofile`, which does not say why it fails."""
-    target.write(raw_bytes(values))
-
-
 def pieces_of(weight: Weight) -> Iterator[Array]:
     """Yield the values of a weight in order, flat, some millions at a time."""
     return weight.pieces(_PIECE) if isinstance(weight, LazyTensor) else cut(weight, _PIECE)
@@ -247,12 +247,9 @@ def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
 
 def bits_per_element(dtype: np.dtype[np.generic]) -> int:
     """Return the bits per element in a file; numpy unpacks each to a byte."""
-    known: Iterable[object] = (ml_dtypes.finfo, ml_dtypes.iinfo) if dtype.itemsize == 1 and dtype.kind == "V" else ()
-    for info in known:
-        try:
-            return int(info(dtype).bits)  # type: ignore[operator]
-        except ValueError:
-            continue
+    for info in (ml_dtypes.finfo, ml_dtypes.iinfo) if dtype.itemsize == 1 and dtype.kind == "V" else ():
+        with suppress(ValueError):
+            return int(info(dtype).bits)
     return dtype.itemsize * 8
 
 
@@ -286,13 +283,6 @@ def elem_type_of(values: Array) -> int:
     return int(helper.np_dtype_to_tensor_dtype(values.dtype))
 
 
-def stub(name: str, shape: tuple[int, ...], elem_type: int) -> onnx.TensorProto:
-    """Return a tensor without payload, enough for shape inference."""
-    proto = TensorProto(name=name, dims=shape, data_type=elem_type, data_location=TensorProto.EXTERNAL)
-    proto.external_data.add(key="location", value="stub")
-    return proto
-
-
 Shape = tuple[int | None, ...]
 
 #: Element type, dimensions, and the symbol of each dimension ('' where it has none).
@@ -301,13 +291,7 @@ TensorType = tuple[int, Shape, tuple[str, ...]]
 
 def known_dimensions(kind: TensorType) -> list[int | str | None]:
     """Return the dimensions: numbers, symbols, or None."""
-    symbols = [*kind[2], *[""] * len(kind[1])]
-    return [d if d is not None else s or None for d, s in zip(kind[1], symbols, strict=False)]
-
-
-def typed_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
-    """Return a type as a model declares it."""
-    return helper.make_tensor_value_info(name, kind[0], known_dimensions(kind))
+    return [d if d is not None else s or None for d, s in zip(kind[1], kind[2], strict=True)]
 
 
 def with_sizes(kind: TensorType, sizes: Mapping[str, int]) -> TensorType:

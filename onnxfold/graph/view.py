@@ -7,7 +7,7 @@ from copy import deepcopy
 from itertools import count
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto
 from onnxruntime import InferenceSession
 
 from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
@@ -262,7 +262,7 @@ class GraphView:
         """Replace an initializer, keeping its element type, or add one."""
         old = self._weights.get(name)
         if old is not None:
-            values = values.astype(helper.tensor_dtype_to_np_dtype(self.weight_type(name)), copy=False)
+            values = values.astype(old.dtype, copy=False)
         self._weights[name] = self.held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = {}

@@ -10,30 +10,20 @@ import filecmp
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
-import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
 from onnxfold.files import Output, Target, explain_errors, replace_file, target_of
 from onnxfold.files.parts import PartFile, folder_lock, part_file
 from onnxfold.graph.files.model_files import external_files, lazy_files
-from onnxfold.graph.tensors import (
-    HALF_TYPES,
-    LazyTensor,
-    append_array,
-    bits_per_element,
-    loaded,
-    pieces_of,
-    proto_of,
-    to_proto,
-)
+from onnxfold.graph.tensors import HALF_TYPES, LazyTensor, bits_per_element, loaded, pieces_of, proto_of, raw_bytes
 from onnxfold.graph.view import GraphView
 
 #: The last bytes of every file of weights that is written here.
@@ -140,7 +130,7 @@ _ALIGNMENT = 4096
 
 def weight_bytes(view: GraphView) -> int:
     """Return the size of all weights in bytes."""
-    return sum(_bytes(view, name) for name in view.weights)
+    return sum(weight.nbytes for weight in view.weights.values())
 
 
 def file_bytes(view: GraphView) -> int:
@@ -182,16 +172,13 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
             file.write(payload)
         return
     _require_one_folder(target)
-    with ExitStack() as stack:
-        stack.enter_context(explain_errors(data_path(path)))
-        weights = stack.enter_context(part_file(model.parent, private=target.status is not None))
+    is_there = target.status is not None
+    with explain_errors(data_path(path)), part_file(model.parent, private=is_there) as weights:
         tensors = _write_weights(view, weights.file)
-        stack.enter_context(folder_lock(model.parent))
-        stack.enter_context(drop_orphans(model, keep))
-        location = stack.enter_context(place_weights(weights, model, target.status))
-        payload = _with_external(view, tensors, location)
-        with replace_file(path) as file:
-            file.write(payload)
+        with folder_lock(model.parent), drop_orphans(model, keep), place_weights(weights, model, target.status) as name:
+            payload = _with_external(view, tensors, name)
+            with replace_file(path) as file:
+                file.write(payload)
 
 
 def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
@@ -214,16 +201,16 @@ def _require_one_folder(target: Target) -> None:
 def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int]]:
     """Write all large weights; return the offset and length of each."""
     written = {}
-    for name in view.weights:
-        if _bytes(view, name) < _INLINE_BYTES:
+    for name, weight in view.weights.items():
+        if weight.nbytes < _INLINE_BYTES:
             continue
         offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
         data.seek(offset)
-        if bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(view.weight_type(name))) < 8:
-            data.write(to_proto(name, loaded(view.weights[name])).raw_data)
+        if bits_per_element(weight.dtype) < 8:
+            data.write(numpy_helper.from_array(loaded(weight)).raw_data)
         else:
-            for piece in pieces_of(view.weights[name]):
-                append_array(piece, data)
+            for piece in pieces_of(weight):
+                data.write(raw_bytes(piece))  # not by `tofile`, which does not say why it fails
         written[name] = (offset, data.tell() - offset)
     data.write(MARK)
     return written
@@ -251,14 +238,9 @@ def _field(size: int) -> int:
 
 def _proto_bytes(view: GraphView, name: str) -> int:
     """Return the size of :func:`proto_of`, without reading weights that it would have to read or to copy."""
-    value, kind = view.weights[name], view.weight_type(name)
-    is_there = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
-    packs = bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(kind)) < 8 or kind == TensorProto.STRING
-    if is_there or packs:
-        return int(proto_of(name, value).ByteSize())
-    head = TensorProto(name=name, dims=value.shape, data_type=kind)
-    return int(head.ByteSize()) + _field(_bytes(view, name))
-
-
-def _bytes(view: GraphView, name: str) -> int:
-    return view.weight_size(name) * onnx.helper.tensor_dtype_to_np_dtype(view.weight_type(name)).itemsize
+    weight = view.weights[name]
+    is_there = isinstance(weight, LazyTensor) and not weight.is_external and weight.proto.name == name
+    if is_there or bits_per_element(weight.dtype) < 8 or weight.dtype.hasobject:
+        return int(proto_of(name, weight).ByteSize())
+    head = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
+    return int(head.ByteSize()) + _field(weight.nbytes)

@@ -133,10 +133,9 @@ class NodeRunner:
         holder = self._view.holder(name)
         assert holder is not None
         weight = holder.weights[name]
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(holder.weight_type(name)))
-        if dtype.kind not in "biuf":
+        if weight.dtype.kind not in "biuf":
             return None
-        is_large = holder.weight_size(name) * dtype.itemsize >= _FED_BYTES
+        is_large = weight.nbytes >= _FED_BYTES
         if not is_large and (self._node.op_type not in _FED_OPERATORS or self._node.domain not in DEFAULT_DOMAINS):
             return None
         if isinstance(weight, LazyTensor):

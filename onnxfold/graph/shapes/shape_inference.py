@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
-from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -16,7 +15,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, canonical_domain, refill, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
-from onnxfold.graph.tensors import Array, TensorType, Weight, loaded, stub, to_proto, type_of, typed_info, with_sizes
+from onnxfold.graph.tensors import Array, TensorType, Weight, known_dimensions, loaded, to_proto, type_of, with_sizes
 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
 #: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
@@ -78,9 +77,7 @@ def infer_types(
 
 
 def light_model(
-    model: ModelProto,
-    weights: Mapping[str, Weight],
-    input_shapes: Mapping[str, Sequence[int | None]] = MappingProxyType({}),
+    model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int | None]]
 ) -> ModelProto:
     """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input."""
     work = deepcopy(model)
@@ -91,8 +88,9 @@ def light_model(
             output.type.tensor_type.ClearField("shape")
     for name, weight in weights.items():
         values = _value(weight)
-        proto = stub(name, tuple(weight.shape), type_of(weight)) if values is None else to_proto(name, values)
-        work.graph.initializer.append(proto)
+        stub = TensorProto(name=name, dims=weight.shape, data_type=type_of(weight), data_location=TensorProto.EXTERNAL)
+        stub.external_data.add(key="location", value="stub")
+        work.graph.initializer.append(stub if values is None else to_proto(name, values))
     for number, info in enumerate(work.graph.input):
         dims = info.type.tensor_type.shape.dim
         if info.name in input_shapes:
@@ -165,7 +163,7 @@ def _declaring(work: ModelProto, kinds: Mapping[str, TensorType]) -> ModelProto:
     outputs = {output.name: output for output in declared.graph.output}
     for name, kind in kinds.items():
         info = outputs.get(name) or declared.graph.value_info.add()
-        info.CopyFrom(typed_info(name, kind))
+        info.CopyFrom(helper.make_tensor_value_info(name, kind[0], known_dimensions(kind)))
     return declared
 
 
@@ -237,39 +235,31 @@ def _inferred_once(work: ModelProto) -> ModelProto:
 
 
 def _try_to_infer(work: ModelProto, **options: bool) -> ModelProto | None:
-    try:
-        return _infer(work, **options)
-    except VerificationError:
-        raise
-    except Exception:  # the C++ code raises many types
-        return None
-
-
-def _infer(work: ModelProto, **options: bool) -> ModelProto:
     """Infer shapes, in a fork where onnx may end the process: at a Slice of a size that a window made negative."""
     kinds = {node.op_type for node in work.graph.node}
-    if not ("Slice" in kinds and kinds & _WINDOWS and hasattr(os, "fork")):
-        return onnx.shape_inference.infer_shapes(work, **options)
-    source, sink = os.pipe()
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            faulthandler.disable()
-            os.close(2)
-            os.write(sink, onnx.shape_inference.infer_shapes(work, **options).SerializeToString())
-        os._exit(0)
-    os.close(sink)
-    with open(source, "rb") as pipe:
-        inferred: ModelProto = ModelProto.FromString(pipe.read())
-    status = os.waitpid(child, 0)[1]
+    try:
+        if not ("Slice" in kinds and kinds & _WINDOWS and hasattr(os, "fork")):
+            return onnx.shape_inference.infer_shapes(work, **options)
+        source, sink = os.pipe()
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                faulthandler.disable()
+                os.close(2)
+                os.write(sink, onnx.shape_inference.infer_shapes(work, **options).SerializeToString())
+            os._exit(0)
+        os.close(sink)
+        with open(source, "rb") as pipe:
+            inferred = ModelProto.FromString(pipe.read())
+        status = os.waitpid(child, 0)[1]
+    except Exception:  # the C++ code raises many types
+        return None
     if os.WIFSIGNALED(status):  # as onnxruntime would where it loads the model
         raise VerificationError(
             "the sizes of the network do not fit together: a window is longer than the axis that it slides along; give "
             "sizes that the network is meant for, --input-shapes"
         )
-    if not inferred.graph.node:
-        raise ValueError("onnx infers no shapes")
-    return inferred
+    return inferred if inferred.graph.node else None
 
 
 def _has_large_numbers(work: ModelProto) -> bool:
@@ -312,7 +302,7 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
         logging.getLogger("onnxruntime.tools.symbolic_shape_infer").setLevel(logging.CRITICAL)
-        light = _turn_stubs_into_inputs(light_model(model, weights))
+        light = _turn_stubs_into_inputs(light_model(model, weights, {}))
         inference = SymbolicShapeInference(2**31 - 1, False, False, 0)
         inference._preprocess(light)
         with contextlib.suppress(Exception):  # what it knows until then holds
