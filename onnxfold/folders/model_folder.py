@@ -79,11 +79,7 @@ def folder_of(model: ModelLike) -> ModelFolder | None:
     root = Path(os.path.realpath(path))
     named = external_files(path / place)
     # Both the name that the model uses and, if that is a link, what it leads to; other links to weights stay links.
-    own = {
-        root / place,
-        *(Path(os.path.normpath(file)) for file in named),
-        *(Path(os.path.realpath(file)) for file in named),
-    }
+    own = {root / place, *(Path(resolve(file)) for resolve in (os.path.normpath, os.path.realpath) for file in named)}
     kept = (entry for entry in entries if root / entry.place not in own)
     return ModelFolder(path, root, place, tuple(kept), bool(named))
 

@@ -19,25 +19,22 @@ class TorchGraph:
     """A graph as a function of torch tensors.
 
     Every value is a tensor; shapes, indices and truth values are integer and boolean ones, which carry no gradient.
-    All float types of the model become `dtype`. Weights are constants. `operations` holds the function that computes a
-    node, by the node's first output; entries may be replaced.
+    Weights are constants. `operations` holds the function that computes a node, by the node's first output; entries may
+    be replaced.
     """
 
-    def __init__(
-        self, view: GraphView, dtype: torch.dtype = torch.float32, device: str = "cpu", fed: Collection[str] = ()
-    ) -> None:
+    def __init__(self, view: GraphView, device: str = "cpu", fed: Collection[str] = ()) -> None:
         self.view = view
-        self.dtype = dtype
         self.device = torch.device(device)
         self._nodes = view.nodes
-        self.operations: dict[str, Operation] = {node_key(n): build_operation(view, n, dtype) for n in self._nodes}
+        self.operations: dict[str, Operation] = {node_key(n): build_operation(view, n) for n in self._nodes}
         self._constants: dict[str, Tensor] = {}
         self._schedules: dict[tuple[str, ...], list[tuple[NodeProto, list[str]]]] = {}
         self._precompute(fed)
 
     def tensor(self, values: Array) -> Tensor:
-        """Return an array on the device, floats in the graph's float type."""
-        return to_tensor(values, self.dtype).to(self.device)
+        """Return an array on the device."""
+        return to_tensor(values).to(self.device)
 
     def run(self, feeds: Mapping[str, Tensor], wanted: Sequence[str]) -> dict[str, Tensor]:
         """Return tensors of the graph by name."""
@@ -103,9 +100,9 @@ def fast_layout(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Operation:
+def build_operation(view: GraphView, node: NodeProto) -> Operation:
     """Return the function that computes a node."""
-    context = TorchNode(view, node, dtype)
+    context = TorchNode(view, node)
     build = find_builder(node.domain, node.op_type, context.version)
     if build is None or captured_names(node):
         raise context.unsupported("this operator has no differentiable form")
@@ -117,7 +114,7 @@ def unsupported_ops(view: GraphView) -> list[str]:
     reasons = []
     for node in view.nodes:
         try:
-            build_operation(view, node, torch.float32)
+            build_operation(view, node)
         except UnsupportedModelError as error:
             reasons.append(str(error))
     return reasons

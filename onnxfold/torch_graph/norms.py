@@ -16,7 +16,6 @@ SCALES_AND_BIASES = {
 }  # fmt: skip
 #: Roots by which a norm that exporters write out divides.
 _ROOTS = ("Sqrt", "Reciprocal", "Rsqrt")
-_CASTS = ("Cast",)
 
 
 def norm_weights(view: GraphView) -> list[str]:
@@ -37,10 +36,10 @@ def _weights(view: GraphView, node: NodeProto) -> Iterator[str]:
 
 def _was_divided(view: GraphView, tensor: str) -> bool:
     """Whether a tensor is a quotient by a root."""
-    node = view.producer(behind(view, tensor, _CASTS))
+    node = view.producer(behind(view, tensor, ["Cast"]))
     if node is None or node.op_type not in ("Div", "Mul"):
         return False
-    operands = (view.producer(behind(view, name, _CASTS)) for name in node.input)
+    operands = (view.producer(behind(view, name, ["Cast"])) for name in node.input)
     return any(other is not None and other.op_type in _ROOTS for other in operands)
 
 

@@ -9,21 +9,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from onnx import NodeProto, helper
+from onnx import helper
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.registry import NodeReader, OperatorRegistry
 from onnxfold.graph.tensors import Array, elem_type_of, is_float
-from onnxfold.graph.view import GraphView
+
+#: What every float type of a model becomes.
+FLOAT = torch.float32
 
 
 class TorchNode(NodeReader):
-    """A node and the float type that the graph computes in."""
-
-    def __init__(self, view: GraphView, node: NodeProto, dtype: torch.dtype) -> None:
-        super().__init__(view, node)
-        self.dtype = dtype
+    """A node, as builders read it."""
 
     def unsupported(self, why: str) -> UnsupportedModelError:
         """Return the error for a form of the operator that is not covered."""
@@ -91,19 +89,19 @@ INTEGERS = {
 }  # fmt: skip
 
 
-def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
+def tensor_type(elem_type: int) -> torch.dtype | None:
     """Return torch's type for an ONNX element type; None if torch has none."""
     if is_float(elem_type):
-        return dtype
+        return FLOAT
     try:
         return INTEGERS.get(helper.tensor_dtype_to_np_dtype(elem_type).name)
     except KeyError:
         return None
 
 
-def to_tensor(values: Array, dtype: torch.dtype) -> Tensor:
-    """Return an array as a tensor with separate memory, floats as `dtype`."""
-    kind = tensor_type(elem_type_of(values), dtype)
+def to_tensor(values: Array) -> Tensor:
+    """Return an array as a tensor with separate memory."""
+    kind = tensor_type(elem_type_of(values))
     if kind is None:
         raise TypeError(f"values of the type {values.dtype} have no counterpart in torch")
     wide = "float64" if kind.is_floating_point else "bool" if kind == torch.bool else "int64"

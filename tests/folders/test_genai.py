@@ -10,7 +10,8 @@ import onnxruntime as ort
 import pytest
 
 import onnxfold
-from onnxfold.folders import folder_of, with_heads, with_layers
+from onnxfold.folders import folder_of
+from onnxfold.folders.configs import with_heads, with_layers
 from testing.genai_models import HEADS, Kind
 from testing.generate import by_genai, by_loop
 from testing.model_folders import SHARED, write_genai_folder, write_optimum_folder

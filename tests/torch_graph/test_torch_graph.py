@@ -14,6 +14,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.inversion.descent import NormalizeAndMeasure
 from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.torch_graph import registry
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
 from onnxfold.torch_graph.registry import TorchNode, find_builder
 from testing.models import ALL_MODELS, random_input, run
@@ -91,11 +92,11 @@ def test_export(build: object, form: Form, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["residual", "squeeze_excite", "dense_net", "autoencoder", "conv1d", "matmul_bias_sequence", "prelu_net"]
 )
-def test_gradient(name: str) -> None:
+def test_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directional derivative of a random function of the output, in double precision."""
+    monkeypatch.setattr(registry, "FLOAT", torch.float64)
     model = ALL_MODELS[name](0)
-    view = load(model)
-    graph = TorchGraph(view, torch.float64)
+    graph = TorchGraph(load(model))
     x = graph.tensor(random_input(model, 0)["x"]).requires_grad_()
     random = torch.Generator().manual_seed(0)
     direction = torch.randn(x.shape, generator=random, dtype=torch.float64)
@@ -192,7 +193,7 @@ def test_clip_passes_gradients_between_its_bounds_only() -> None:
     assert clip is not None
     x = torch.tensor([-1.0, 0.5, 3.0, 7.0], requires_grad=True)
     case = helper.make_node("Clip", ["x", "low", "high"], ["y"])
-    cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case, torch.float32))
+    cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case))
     cut(x, torch.tensor(0.0), torch.tensor(6.0)).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
@@ -202,6 +203,6 @@ def test_clip_leaves_integers_integers() -> None:
     clip = find_builder("", "Clip", 13)
     assert clip is not None
     case = helper.make_node("Clip", ["x", "low"], ["y"])
-    cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case, torch.float32))
+    cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case))
     large = 2**53 + 1
     assert torch.equal(cut(torch.tensor([-3, large]), torch.tensor(0)), torch.tensor([0, large]))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from onnx import TensorProto, numpy_helper
 from torch import Tensor
@@ -16,7 +17,7 @@ def constant(node: TorchNode) -> Operation:
     value = constant_value(node.node)
     if value is None:
         raise node.unsupported("its value is a string or sparse")
-    tensor = to_tensor(loaded(value), node.dtype)
+    tensor = to_tensor(loaded(value))
     return lambda: tensor
 
 
@@ -24,9 +25,8 @@ def constant(node: TorchNode) -> Operation:
 def constant_of_shape(node: TorchNode) -> Operation:
     """One value everywhere."""
     value = node.value("value")
-    fill = torch.zeros((), dtype=node.dtype)
-    if isinstance(value, TensorProto):
-        fill = to_tensor(numpy_helper.to_array(value), node.dtype).reshape(())
+    values = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.zeros(1, np.float32)
+    fill = to_tensor(values).reshape(())
     return lambda shape: fill.to(shape.device).expand([int(s) for s in shape.tolist()])
 
 
@@ -40,7 +40,7 @@ def shape(x: Tensor, *, start: int = 0, end: int = 2**31) -> Tensor:
 def cast(node: TorchNode) -> Operation:
     """To another type; every float type is the one that the graph computes in."""
     target = node.integer("to", TensorProto.FLOAT)
-    kind = tensor_type(target, node.dtype)
+    kind = tensor_type(target)
     if kind is None:
         raise node.unsupported(f"the type {TensorProto.DataType.Name(target)} has no counterpart in torch")
     return lambda x: x.to(kind)

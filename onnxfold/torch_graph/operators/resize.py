@@ -1,7 +1,7 @@
 """Interpolation along axes: each axis is a product with a matrix of weights."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,12 +43,6 @@ class _Interpolation:
         if node.integer("antialias", 0) or node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise node.unsupported("it smooths before it shrinks, or keeps the aspect ratio")
 
-    def by_scales(self, x: Tensor, scales: Iterable[float], axes: Sequence[int] = ()) -> Tensor:
-        """Return a tensor with some axes resized, all by default."""
-        for axis, scale in zip(axes or range(x.ndim), scales, strict=True):
-            x = self.resize_axis(x, axis, scale, math.floor(x.shape[axis] * scale))
-        return x
-
     def resize_axis(self, x: Tensor, axis: int, scale: float, length: int) -> Tensor:
         """Return a tensor with one axis resized to `length`."""
         if length == x.shape[axis] and scale == 1.0:
@@ -86,10 +80,15 @@ def resize(node: TorchNode) -> Operation:
     def run(x: Tensor, *inputs: Tensor | None) -> Tensor:
         scales, sizes = (*inputs[behind_region:], None, None)[:2]
         axes = [a % x.ndim for a in some] or range(x.ndim)
-        if sizes is None or not sizes.numel():
-            return interpolation.by_scales(x, fixed if scales is None else scales.tolist(), axes)
-        for axis, length in zip(axes, sizes.tolist(), strict=True):
-            x = interpolation.resize_axis(x, axis, length / x.shape[axis], length)
+        before = [x.shape[axis] for axis in axes]
+        if sizes is not None and sizes.numel():
+            after = sizes.tolist()
+            factors = [length / size for length, size in zip(after, before, strict=True)]
+        else:
+            factors = fixed if scales is None else scales.tolist()
+            after = [math.floor(size * factor) for factor, size in zip(factors, before, strict=True)]
+        for axis, factor, length in zip(axes, factors, after, strict=True):
+            x = interpolation.resize_axis(x, axis, factor, length)
         return x
 
     return run
