@@ -12,11 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
 from onnxfold.graph.files.load import load
-from onnxfold.graph.files.well_formed import inline_calls, require_inlinable
+from onnxfold.graph.files.well_formed import require_inlinable
 from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.inputs.images.synthetic import noise_inputs, synthetic_inputs
 from onnxfold.machine import memory
+from onnxfold.passes.normalize.constants import InlineFunctions
 from testing.models import mlp
 
 
@@ -67,10 +68,11 @@ def test_nested_functions_are_counted_before_they_are_written_out(function: obje
 def test_functions_of_a_bearable_size_are_written_out() -> None:
     model = nested_functions(6)
     before = sum(node.op_type == "Relu" for node in model.graph.node)
-    written = inline_calls(model)
-    assert sum(node.op_type == "Relu" for node in written.graph.node) == before + 2**5
+    view = load(model)
+    InlineFunctions()(view)
+    assert sum(node.op_type == "Relu" for node in view.nodes) == before + 2**5
     with memory.memory_limit("64K"), pytest.raises(MemoryLimitError, match="functions written out"):
-        inline_calls(model)
+        load(model)
 
 
 def test_a_long_chain_of_functions_is_no_recursion() -> None:

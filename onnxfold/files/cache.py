@@ -23,6 +23,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.files.contents import open_regular
 from onnxfold.files.parts import part_file
 from onnxfold.files.targets import reason
+from onnxfold.machine.instructions import processor_lines
 
 T = TypeVar("T")
 #: Bytes of all files together.
@@ -135,10 +136,7 @@ def code_version() -> str:
 @cache
 def machine_kind() -> str:
     """Return a description of this kind of processor: another kind may round differently, and takes other times."""
-    described = ""
-    with suppress(OSError):
-        described = Path("/proc/cpuinfo").read_text(errors="replace")
-    lines = re.findall(r"^(?:model name|CPU part|Hardware|flags|Features)\s*:\s*(.+)$", described, re.MULTILINE)
+    lines = processor_lines("model name|CPU part|Hardware|flags|Features")
     return "\n".join([sys.platform, platform.machine(), platform.processor(), *dict.fromkeys(lines)])
 
 

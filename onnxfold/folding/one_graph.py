@@ -32,7 +32,7 @@ from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
-from onnxfold.machine.threads import one_blas_thread, usable_cores
+from onnxfold.machine.threads import ONE_BLAS_THREAD, usable_cores
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.merge.fold_channels import FoldChannels, LumpDuplicates
@@ -169,7 +169,7 @@ def with_candidates(prepared: PreparedModel, progress: Progress = silent) -> Pre
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
     """Return the candidates of every group of a graph, at any width; the graph stays as it is."""
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+    with ONE_BLAS_THREAD, np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.analysed.copy()  # partitions are computed when asked for, after rows were scaled
         matched = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         metrics = output_metrics(prepared, progress)
@@ -190,7 +190,7 @@ def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = s
         plan = FoldPlan((), ())
         return Folded(plan, _records(prepared, widths, {}), tuple(prepared.scope.records), Diagnostics())
     infinite = edited_flaws(prepared.scope.view)  # masks that were computed from constants
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+    with ONE_BLAS_THREAD, np.errstate(over="ignore", invalid="ignore"):
         seamed, numbers = insert_used_seams(prepared, widths)
         folded, clusters = _fold(seamed, [widths[i] for i in numbers], progress)
     folded = replace(folded, groups=_records(prepared, widths, {numbers[i]: how for i, how in clusters.items()}))

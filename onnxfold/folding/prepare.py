@@ -16,7 +16,7 @@ from onnxfold.folding.open_model import OpenedModel, Scope, copy_scopes
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.machine.threads import one_blas_thread
+from onnxfold.machine.threads import ONE_BLAS_THREAD
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.report import PassRecord
 from onnxfold.report.fold_report import GroupRecord
@@ -119,7 +119,7 @@ def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:
 
 def exact_duplicates(view: GraphView, groups: list[FoldGroup], *, averages: bool = True, seed: int = 0) -> list[Labels]:
     """Return the classes of exact duplicates; where channels are averaged, dead ones become some of them, in place."""
-    with one_blas_thread():
+    with ONE_BLAS_THREAD:
         if averages:
             DeadToDuplicates(tuple(groups))(view)
         return find_duplicates(view, groups, seed=seed)

@@ -87,13 +87,10 @@ class _Mapped(mmap.mmap):
     spilled: SpilledArray
 
 
-class Scratch:
+class Scratch(SpillFile):
     """Where edited weights of a large model wait."""
 
-    def __init__(self) -> None:
-        self._file = SpillFile()
-
-    def keep(self, values: Array) -> Weight:
+    def keep_weight(self, values: Array) -> Weight:
         """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
         if values.nbytes < _KEPT_BYTES or bits_per_element(values.dtype) < 8 or values.dtype.hasobject:
             return values
@@ -101,7 +98,7 @@ class Scratch:
             dims=values.shape, data_type=elem_type_of(values), data_location=TensorProto.EXTERNAL, name="scratch"
         )
         try:
-            spilled = self._file.keep(values)
+            spilled = self.keep(values)
         except OSError as error:
             raise ModelSaveError(
                 f"weights do not fit into the temporary folder '{tempfile.gettempdir()}': {error.strerror or error}; "

@@ -275,7 +275,7 @@ class GraphView:
 
     def held(self, values: Array) -> Weight:
         """Return values as this view keeps edited weights: large ones wait in the file, where there is one."""
-        return values if self.scratch is None else self.scratch.keep(values)
+        return values if self.scratch is None else self.scratch.keep_weight(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:
         """Add or replace initializers, as they are given."""

@@ -15,25 +15,20 @@ _HELD_BY = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")
 
 def multiplies_bfloat16(described: Path = DESCRIBED) -> bool:
     """Whether products of bfloat16 matrices are faster than those of float32, and the user allows them."""
-    return not any(os.environ.get(name) for name in _HELD_BY) and not _BFLOAT16.isdisjoint(flags(described))
+    flags = processor_lines("flags|Features", described)[:1]
+    return not any(map(os.environ.get, _HELD_BY)) and not _BFLOAT16.isdisjoint(" ".join(flags).split())
 
 
 def is_intel(described: Path = DESCRIBED) -> bool:
     """Whether Intel made the processor, as far as the system tells it."""
-    return _line("vendor_id", described) == "GenuineIntel"
+    return processor_lines("vendor_id", described)[:1] == ["GenuineIntel"]
 
 
 @cache
-def flags(described: Path = DESCRIBED) -> frozenset[str]:
-    """Return the names of the first processor's extensions; none where the system does not tell them."""
-    return frozenset(_line("flags|Features", described).split())
-
-
-def _line(names: str, described: Path) -> str:
-    """Return the first processor's value of one of some names; empty where the system does not tell it."""
+def processor_lines(names: str, described: Path = DESCRIBED) -> list[str]:
+    """Return the values of some names, of all processors in turn; none where the system does not tell them."""
     try:
         text = described.read_text(errors="replace")
     except OSError:
-        return ""
-    line = re.search(rf"^(?:{names})\s*:\s*(.+)$", text, re.MULTILINE)
-    return line[1].strip() if line else ""
+        return []
+    return re.findall(rf"^(?:{names})\s*:\s*(.+)$", text, re.MULTILINE)

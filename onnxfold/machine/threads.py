@@ -14,7 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -55,7 +55,11 @@ def _quotas(mounted: Path, own: Path) -> tuple[int, ...]:
 
 
 class _SharedLimit:
-    """A limit of one BLAS thread that holds while any Python thread is inside."""
+    """Lets numpy's matrix products take one thread, in the process, until the last Python thread inside leaves.
+
+    Small ones alternate with nodes in onnxruntime: threads of two libraries would wait for each other more than they
+    compute, and sums would change from run to run.
+    """
 
     def __init__(self) -> None:
         self._lock, self._inside, self._limits = Lock(), 0, ExitStack()
@@ -88,16 +92,7 @@ def _thread_pools(_modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_ONE_BLAS_THREAD = _SharedLimit()
-
-
-def one_blas_thread() -> AbstractContextManager[None]:
-    """Let numpy's matrix products take one thread, in the process, until the last Python thread inside leaves.
-
-    Small ones alternate with nodes in onnxruntime: threads of two libraries would wait for each other more than they
-    compute, and sums would change from run to run.
-    """
-    return _ONE_BLAS_THREAD
+ONE_BLAS_THREAD = _SharedLimit()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph import operators as operators  # registers the builders
-from onnxfold.torch_graph.registry import Operation, TorchNode, find_builder, to_tensor
+from onnxfold.torch_graph.registry import BUILDERS, Operation, TorchNode, to_tensor
 
 
 class TorchGraph:
@@ -103,7 +103,7 @@ def fast_layout(x: Tensor) -> Tensor:
 def build_operation(view: GraphView, node: NodeProto) -> Operation:
     """Return the function that computes a node."""
     context = TorchNode(view, node)
-    build = find_builder(node.domain, node.op_type, context.version)
+    build = BUILDERS.find(node.domain, node.op_type, context.version)
     if build is None or captured_names(node):
         raise context.unsupported("this operator has no differentiable form")
     return build(context)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from onnx import helper
+from onnx import TensorProto
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
@@ -32,8 +32,7 @@ class TorchNode(NodeReader):
 Operation = Callable[..., Any]
 Builder = Callable[[TorchNode], Operation]
 
-_BUILDERS = OperatorRegistry[Builder]("a builder")
-find_builder = _BUILDERS.find
+BUILDERS = OperatorRegistry[Builder]("a builder")
 #: How attributes are read, by the type of their default.
 _READERS: dict[type, Callable[[TorchNode, str, Any], Any]] = {
     bool: lambda node, name, default: bool(node.integer(name, default)),
@@ -49,7 +48,7 @@ def operator(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Buil
 
     def register(build: Builder) -> Builder:
         for op_type in op_types:
-            _BUILDERS.add(op_type, build, since=since, domain=domain)
+            BUILDERS.add(op_type, build, since=since, domain=domain)
         return build
 
     return register
@@ -77,26 +76,17 @@ def _read_attributes(run: Operation, node: TorchNode) -> Operation:
     return partial(run, **{name: _READERS[type(value)](node, name, value) for name, value in defaults.items()})
 
 
-def all_operators() -> list[tuple[str, str]]:
-    """Return domain and name of every operator that has a builder."""
-    return list(dict.fromkeys((domain, op_type) for domain, op_type, _ in _BUILDERS))
-
-
-#: Types of integers and truth values by numpy's names; torch computes with few unsigned ones.
-INTEGERS = {
-    "bool": torch.bool, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
-    "uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64, "uint64": torch.int64,
+#: Types of integers and truth values; torch computes with few unsigned ones.
+_INTEGERS = {
+    TensorProto.BOOL: torch.bool, TensorProto.INT8: torch.int8, TensorProto.INT16: torch.int16,
+    TensorProto.INT32: torch.int32, TensorProto.INT64: torch.int64, TensorProto.UINT8: torch.uint8,
+    TensorProto.UINT16: torch.int32, TensorProto.UINT32: torch.int64, TensorProto.UINT64: torch.int64,
 }  # fmt: skip
 
 
 def tensor_type(elem_type: int) -> torch.dtype | None:
     """Return torch's type for an ONNX element type; None if torch has none."""
-    if is_float(elem_type):
-        return FLOAT
-    try:
-        return INTEGERS.get(helper.tensor_dtype_to_np_dtype(elem_type).name)
-    except KeyError:
-        return None
+    return FLOAT if is_float(elem_type) else _INTEGERS.get(elem_type)
 
 
 def to_tensor(values: Array) -> Tensor:

@@ -10,9 +10,8 @@ from math import prod
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import NodeProto, defs, helper
+from onnx import NodeProto, defs, helper, inliner
 
-from onnxfold.graph.files.well_formed import inline_calls
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, model_of, node_key, subgraphs
 from onnxfold.graph.patterns import picked_dimensions
 from onnxfold.graph.shapes.footprint import GROWING, tensor_bytes
@@ -70,7 +69,7 @@ class InlineFunctions(Pass):
         """Inline with onnx's own inliner; weights do not pass through it."""
         if not view.model.functions:
             return PassResult(modified=False)
-        view.replace_model(inline_calls(view.model))
+        view.replace_model(inliner.inline_local_functions(view.model))
         return PassResult(modified=True)
 
 

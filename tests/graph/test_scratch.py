@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         ModelSaveError, match=r"do not fit into the temporary folder '.*': No space left on device; set TMPDIR"
     ):
-        Scratch().keep(np.zeros(1 << 20, np.float32))
+        Scratch().keep_weight(np.zeros(1 << 20, np.float32))
 
 
 def test_a_model_that_does_not_fit_is_run_node_by_node(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

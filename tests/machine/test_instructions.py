@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.machine.instructions import flags, multiplies_bfloat16
+from onnxfold.machine.instructions import multiplies_bfloat16
 
 
 def _described(folder: Path, text: str) -> Path:
@@ -37,7 +37,6 @@ def test_bfloat16_where_the_processor_multiplies_it(text: str, expected: bool, t
 
 
 def test_no_bfloat16_where_nothing_is_told(tmp_path: Path) -> None:
-    assert flags(tmp_path / "missing") == frozenset()
     assert not multiplies_bfloat16(tmp_path / "missing")
 
 

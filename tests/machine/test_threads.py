@@ -78,11 +78,11 @@ def test_loaded_libraries_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(threads, "ThreadpoolController", lambda: (looked.append(1), found())[1])
     threads._thread_pools.cache_clear()
     for _ in range(3):
-        with threads.one_blas_thread():
+        with threads.ONE_BLAS_THREAD:
             assert {pool.num_threads for pool in found().lib_controllers if pool.user_api == "blas"} == {1}
     assert len(looked) == 1
     monkeypatch.setitem(sys.modules, "a_new_module", threads)
-    with threads.one_blas_thread():
+    with threads.ONE_BLAS_THREAD:
         assert len(looked) == 2
 
 
@@ -95,7 +95,7 @@ def test_folds_side_by_side_share_the_limit_of_blas() -> None:
 
     with threads.ThreadpoolController().limit(limits=2, user_api="blas"):
         before = counts()
-        one, other = threads.one_blas_thread(), threads.one_blas_thread()
+        one, other = threads.ONE_BLAS_THREAD, threads.ONE_BLAS_THREAD
         one.__enter__()
         other.__enter__()
         one.__exit__(None, None, None)

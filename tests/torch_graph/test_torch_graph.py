@@ -16,7 +16,7 @@ from onnxfold.inputs.inversion.descent import NormalizeAndMeasure
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.torch_graph import registry
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
-from onnxfold.torch_graph.registry import TorchNode, find_builder
+from onnxfold.torch_graph.registry import BUILDERS, TorchNode
 from testing.models import ALL_MODELS, random_input, run
 from testing.rule_models.table import RULE_MODELS
 from testing.zoo.export import Form, export
@@ -189,7 +189,7 @@ def test_constant_nodes_are_computed_once() -> None:
 
 
 def test_clip_passes_gradients_between_its_bounds_only() -> None:
-    clip = find_builder("", "Clip", 13)
+    clip = BUILDERS.find("", "Clip", 13)
     assert clip is not None
     x = torch.tensor([-1.0, 0.5, 3.0, 7.0], requires_grad=True)
     case = helper.make_node("Clip", ["x", "low", "high"], ["y"])
@@ -200,7 +200,7 @@ def test_clip_passes_gradients_between_its_bounds_only() -> None:
 
 
 def test_clip_leaves_integers_integers() -> None:
-    clip = find_builder("", "Clip", 13)
+    clip = BUILDERS.find("", "Clip", 13)
     assert clip is not None
     case = helper.make_node("Clip", ["x", "low"], ["y"])
     cut = clip(TorchNode(load(ALL_MODELS["residual"](0)), case))

@@ -3,12 +3,11 @@
 from math import prod
 
 import onnx
-from onnx import NodeProto
+from onnx import NodeProto, inliner
 
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
-from onnxfold.graph.files.well_formed import inline_calls
 from onnxfold.graph.nodes import all_nodes, dequantized_tensors, node_key, read_names, scales, subgraphs
 from onnxfold.graph.tensors import Shape, bits_per_element, constant_value, is_float, type_of
 from onnxfold.graph.view import GraphView
@@ -84,7 +83,7 @@ def graphs_of(view: GraphView) -> list[GraphView]:
         return [view]
     copy = view.copy()
     if functions:
-        copy.replace_model(inline_calls(copy.model))
+        copy.replace_model(inliner.inline_local_functions(copy.model))
     return _open_graphs(copy)
 
 

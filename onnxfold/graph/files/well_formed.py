@@ -17,7 +17,7 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from math import prod
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper, inliner
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxfold.errors import MemoryLimitError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, all_nodes, attr_int, attr_ints, read_names, refill, subgraphs
@@ -275,14 +275,8 @@ _NODE_BYTES = 4096
 _Key = tuple[str, str, str]
 
 
-def inline_calls(model: ModelProto) -> ModelProto:
-    """Return a model with the calls of its functions replaced by their bodies."""
-    require_inlinable(model)
-    return inliner.inline_local_functions(model)
-
-
 def require_inlinable(model: ModelProto) -> None:
-    """Refuse functions that cannot be written out; raises what :func:`inline_calls` does."""
+    """Refuse functions that cannot be written out: loading does, so that whoever has a view may inline them."""
     if not model.functions:
         return
     sizes: dict[_Key, int] = {}  # of every function, in nodes, when it is written out

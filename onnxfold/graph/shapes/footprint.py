@@ -42,7 +42,9 @@ class Footprint:
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
         types = view.types_for({**closed, **shapes})
         sizes = {name: tensor_bytes(types.get(name), open_dimension=1) or 0 for name in view.input_names}
-        sampled, unknown = _sampled_tensors(view), ""
+        # All others are computed of weights alone.
+        sampled = set(view.input_names).union(*(node.output for node in reached_nodes(view.nodes, view.input_names)))
+        unknown = ""
         # The numbers of the nodes that write tensors, and of those that read them last.
         written = dict.fromkeys(sizes, 0)
         read = {name: i for i, node in enumerate(view.nodes) for name in read_names(node)}
@@ -74,11 +76,6 @@ class Footprint:
     def count_fitting(self, networks: int, most: int, least: int = 1) -> int:
         """Return how many times the samples fit into a limit, in bytes; every time, `least` bytes at least are held."""
         return max(most - networks * self.constant, 0) // max(networks * self.growing, least, 1)
-
-
-def _sampled_tensors(view: GraphView) -> set[str]:
-    """Return the tensors that depend on the inputs; all others are computed of weights alone."""
-    return set(view.input_names).union(*(node.output for node in reached_nodes(view.nodes, view.input_names)))
 
 
 def _last_layer(view: GraphView, sampled: set[str]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxfold.machine.threads import one_blas_thread
+from onnxfold.machine.threads import ONE_BLAS_THREAD
 from onnxfold.passes.repair import compensate
 from onnxfold.passes.repair.compensate import lower_gram, ridge_regression
 
@@ -22,7 +22,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(compensate, "usable_cores", lambda threads=threads: threads)
-        with one_blas_thread():
+        with ONE_BLAS_THREAD:
             found.append(lower_gram(columns).tobytes())
     assert len(set(found)) == 1
 
