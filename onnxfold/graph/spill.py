@@ -6,6 +6,7 @@ Pages of a file that were written before are written again about ten times as fa
 import mmap
 import tempfile
 import weakref
+from bisect import insort
 from collections import deque
 from threading import Lock
 from typing import IO
@@ -30,8 +31,7 @@ class SpillFile:
     def close(self) -> None:
         """Forget the file; arrays that wait in it can still be read."""
         self._file: IO[bytes] | None = None
-        self._end = 0
-        self._free: list[tuple[int, int]] = []  # begin and end, in order; none touches another
+        self._held: list[tuple[int, int]] = []  # begin and end of what waits, in order
         self._returned: deque[tuple[int, int]] = deque()  # an array may be collected at any time, as inside of `keep`
 
     def keep(self, values: Array) -> "SpilledArray":
@@ -50,21 +50,14 @@ class SpillFile:
     def _begin_of(self, size: int) -> int:
         """Return where there is room: the first that is free, or behind all that waits."""
         while self._returned:
-            self._free.append(self._returned.popleft())
-        joined: list[tuple[int, int]] = []
-        for begin, end in sorted(self._free):
-            if joined and joined[-1][1] == begin:
-                begin = joined.pop()[0]
-            joined.append((begin, end))
-        if joined and joined[-1][1] == self._end:
-            self._end = joined.pop()[0]
-        self._free = joined
-        for i, (begin, end) in enumerate(joined):
-            if end - begin >= size:
-                joined[i : i + 1] = [(begin + size, end)] if end - begin > size else []
-                return begin
-        self._end += size
-        return self._end - size
+            self._held.remove(self._returned.popleft())
+        begin = 0
+        for start, end in self._held:
+            if start - begin >= size:
+                break
+            begin = end
+        insort(self._held, (begin, begin + size))
+        return begin
 
 
 class SpilledArray:

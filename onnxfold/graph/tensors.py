@@ -109,7 +109,7 @@ class LazyTensor:
 
     def pieces(self, elements: int) -> Iterator[Array]:
         """Yield the values in order, flat, so many at a time; external data are read piece by piece."""
-        return self._read(self.dtype, elements) if self._lies_as_read else cut(self.load(), elements)
+        return self._read(self.dtype, elements) if self._lies_as_read else pieces_of(self.load(), elements)
 
     def _read(self, dtype: np.dtype[Any], most: int) -> Iterator[Array]:
         """Yield what lies in the external file, as so many numbers of a type at a time."""
@@ -177,20 +177,17 @@ Weight = LazyTensor | Array
 _PIECE = 1 << 22
 
 
-def cut(values: Array, elements: int) -> Iterator[Array]:
-    """Yield an array in order, flat, so many elements at a time."""
-    flat = values.reshape(-1)
-    return (flat[start : start + elements] for start in range(0, flat.size, elements))
-
-
 def raw_bytes(values: Array) -> memoryview:
     """Return the bytes of an array in order, of any element type; copied only where they do not lie so in memory."""
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
-def pieces_of(weight: Weight) -> Iterator[Array]:
+def pieces_of(weight: Weight, elements: int = _PIECE) -> Iterator[Array]:
     """Yield the values of a weight in order, flat, some millions at a time."""
-    return weight.pieces(_PIECE) if isinstance(weight, LazyTensor) else cut(weight, _PIECE)
+    if isinstance(weight, LazyTensor):
+        return weight.pieces(elements)
+    flat = weight.reshape(-1)
+    return (flat[start : start + elements] for start in range(0, flat.size, elements))
 
 
 #: Attributes of a Constant that hold numbers, and the type of these.

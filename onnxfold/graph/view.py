@@ -114,8 +114,7 @@ class GraphView:
             self.replace_nodes(replaced.get(key, node) for key, node in nodes if key not in removed)
         elif replaced:
             for node in self.graph.node:
-                successor = replaced.get(node_key(node))
-                if successor is not None:
+                if (successor := replaced.get(node_key(node))) is not None:
                     node.CopyFrom(successor)
             self._forget()
         return bool(replaced or removed)
@@ -245,12 +244,10 @@ class GraphView:
         """Whether `tensor` is an initializer."""
         return tensor in self._weights
 
-    def holder(self, weight: str) -> "GraphView | None":
-        """Return the graph that holds a weight: this one, or an open body, at any depth, that alone reads it."""
-        if weight in self._weights:
-            return self
-        body = self._lent.get(weight)
-        return None if body is None else body.holder(weight)
+    def find_weight(self, name: str) -> Weight | None:
+        """Return an initializer, unread: of this graph, or of an open body, at any depth, that alone reads it."""
+        body = self._lent.get(name)
+        return self._weights.get(name) if body is None else body.find_weight(name)
 
     def weight(self, name: str) -> Array:
         """Return an initializer's values."""

@@ -91,9 +91,9 @@ def test_nothing_stale_is_told(edit: str) -> None:
 
 
 def test_every_way_to_edit_is_tried() -> None:
-    reads = {"opset", "producer", "consumers", "is_weight", "holder", "weight", "weight_size", "float_weight_names",
-             "weight_type", "held", "fresh_name", "fresh_names", "shape", "symbols", "elem_type", "types_for",
-             "copy", "end_runs", "without_assumptions"}  # fmt: skip
+    reads = {"opset", "producer", "consumers", "is_weight", "find_weight", "weight", "weight_size",
+             "float_weight_names", "weight_type", "held", "fresh_name", "fresh_names", "shape", "symbols", "elem_type",
+             "types_for", "copy", "end_runs", "without_assumptions"}  # fmt: skip
     elsewhere = {"put_body", "lend_weights", "take_back"}  # see below
     elsewhere.add("learn")  # tells what shape inference does not find: tests/graph/test_learned_shapes.py
     methods = {name for name, value in vars(GraphView).items() if callable(value) and not name.startswith("_")}
@@ -123,11 +123,11 @@ def test_a_body_that_is_written_back_is_seen() -> None:
     body = next(iter(open_bodies(view)))
     assert body.view.namespace == "branch/else_branch/"
     assert (body.view.is_weight("factor"), view.is_weight("factor")) == (True, False)
-    assert view.holder("factor") is body.view
+    assert view.find_weight("factor") is body.view.weights["factor"]
     kept = dict(body.view.weights)
     body.view.remove_weights(["factor"])  # as where it computes with it once and for all
     body.return_weights(kept)
-    assert view.holder("factor") is view
+    assert view.find_weight("factor") is view.weights["factor"]
     body.close()
     assert not view.is_weight("factor")
     view.put_weights(kept)
@@ -137,7 +137,7 @@ def test_a_body_that_is_written_back_is_seen() -> None:
     assert view.weight("factor").tolist() == [2.0]
     body.view.substitute({"inner": helper.make_node("Add", ["factor", "conv_0_out"], ["inner"])})
     body.close()
-    assert view.holder("factor") is None
+    assert view.find_weight("factor") is None
     assert [node_key(n) for n in view.consumers("conv_0_out")][-1] == "branch"
     assert _derived(view) == _derived(_fresh(view))
 

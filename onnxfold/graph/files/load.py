@@ -22,7 +22,7 @@ from onnxfold.errors import (
     UnsupportedModelError,
 )
 from onnxfold.graph.files import well_formed
-from onnxfold.graph.nodes import model_nodes
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, model_nodes
 from onnxfold.graph.shapes.first_layers import fixed_channels
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView
@@ -138,19 +138,18 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
 def _check(proto: ModelProto, label: str) -> None:
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelLoadError(f"{label} is not an ONNX model: it has no graph or no operator set")
-    version = max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=None)
-    if version is not None and version < MIN_OPSET:
+    newest = onnx.defs.onnx_opset_version()
+    version = max((o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAINS), default=newest)
+    if version < MIN_OPSET:
         raise UnsupportedModelError(
             f"{label} uses opset {version}, onnxfold needs {MIN_OPSET} or newer: "
             f"convert it with onnx.version_converter.convert_version(model, 17)"
         )
-    newest = onnx.defs.onnx_opset_version()
-    if version is not None and version > newest:
+    if version > newest:
         raise UnsupportedModelError(
             f"{label} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
         )
-    problem = well_formed.model_problem(proto, version or newest)
-    if problem:
+    if problem := well_formed.model_problem(proto, version):
         raise ModelLoadError(f"{label} is broken: {problem}")
 
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import ModelProto
 
 from onnxfold.graph.nodes import captured_names
-from onnxfold.graph.tensors import pieces_of, raw_bytes
+from onnxfold.graph.tensors import pieces_of, raw_bytes, type_of
 from onnxfold.graph.view import GraphView
 
 KEY = "onnxfold"
@@ -49,11 +49,10 @@ def fingerprint(view: GraphView) -> str:
     hashed.update(repr(sorted(view.input_shapes.items())).encode())
     captured = {name for node in view.nodes for name in captured_names(node)}
     for name in sorted({*view.weights, *captured}):
-        holder = view.holder(name)
-        if holder is None:
+        weight = view.find_weight(name)
+        if weight is None:
             continue
-        weight = holder.weights[name]
-        hashed.update(f"\n{name}:{holder.weight_type(name)}:{tuple(weight.shape)}:".encode())
+        hashed.update(f"\n{name}:{type_of(weight)}:{tuple(weight.shape)}:".encode())
         for piece in pieces_of(weight):
             if piece.dtype == object:  # texts
                 hashed.update(repr(piece.tolist()).encode())

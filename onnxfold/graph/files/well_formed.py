@@ -60,8 +60,7 @@ def sort_nodes(model: ModelProto, weights: Iterable[str]) -> int:
 
 def _sort_graph(graph: GraphProto, weights: Iterable[str], around: tuple[_Around, ...]) -> int:
     inputs = [i.name for i in graph.input]
-    twice = _repeated(inputs)
-    if twice is not None:
+    if (twice := _repeated(inputs)) is not None:
         raise WiringError(f"two inputs of a graph are called '{twice}'")
     sources = [*inputs, *weights, *(t.name for t in graph.initializer)]
     sources += [t.values.name for t in graph.sparse_initializer]
@@ -73,8 +72,7 @@ def _sort(
 ) -> int:
     """Check and sort one graph and the bodies in it; return how many nodes stood before a node that they read."""
     nodes = list(graph.node)
-    named = _repeated(node.name for node in nodes if node.name)
-    if named is not None:
+    if (named := _repeated(node.name for node in nodes if node.name)) is not None:
         raise WiringError(f"two nodes are called '{named}'; onnxruntime does not load that either: rename one")
     writers = _writers(nodes, dict.fromkeys(sources, _GIVEN), around)
     needs: list[list[int]] = []
@@ -155,8 +153,7 @@ Dims = Mapping[str, Sequence[int]]
 def model_problem(model: ModelProto, opset: int) -> str:
     """Return the first fault of a model's nodes, '' if none has any."""
     for node in all_nodes(model.graph.node):
-        name = next((attr.name for attr in node.attribute if attr.ref_attr_name), "")
-        if name:
+        if name := next((attr.name for attr in node.attribute if attr.ref_attr_name), ""):
             return f"{node_label(node)} takes its '{name}' from a function's call, and is not in a function"
     problem = _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
     for function in model.functions:

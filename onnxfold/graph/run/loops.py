@@ -33,8 +33,7 @@ def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> str 
         known |= {tensor.name: LazyTensor(tensor) for body in subgraphs(node) for tensor in body.initializer}
     for node in loops:
         count = node.input[0]
-        holder = view.holder(count)
-        turns = known.get(count) if holder is None else holder.weights[count]
+        turns = known.get(count) if (weight := view.find_weight(count)) is None else weight
         if not count or (turns is not None and int(loaded(turns).reshape(-1)[0]) >= _FOREVER):
             return node.name or str(node.output[0])
     return None

@@ -10,7 +10,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, model_of, node_key, read_names, rewritten, subgraphs
 from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
-from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
+from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView
 
 #: Weights from this size on are inputs of the one-node model. A weight inside it would be held several times: in its
@@ -78,12 +78,12 @@ class NodeRunner:
         self._sessions = sessions or NodeSessions(view)
         self._session: ort.InferenceSession | None = None
         names = read_names(node)
-        constants = [n for n in names if view.holder(n) is not None]
-        self.inputs = [n for n in names if n not in constants]
+        weights = {n: weight for n in names if (weight := view.find_weight(n)) is not None}
+        self.inputs = [n for n in names if n not in weights]
         self._packs = self._is_packed()
-        large = [] if self._packs else [(n, self._fed_values(n)) for n in constants]
-        self._fed = {n: values for n, values in large if values is not None}
-        self._constants = [n for n in constants if n not in self._fed]
+        large = {} if self._packs else {n: self._fed_values(weight) for n, weight in weights.items()}
+        self._fed = {n: values for n, values in large.items() if values is not None}
+        self._constants = [n for n in weights if n not in self._fed]
         self._loop = open_loop(view, [node])
         self._outputs = [o for o in node.output if o]
         self._name = node.name or node_key(node)
@@ -128,11 +128,8 @@ class NodeRunner:
         groups, size = attribute(node, "group", 1), view.weight_size(weight)
         return shape[:2] == (groups, 1) or (groups == 1 and _PACKED_NUMBERS <= size < _FED_BYTES // 4)
 
-    def _fed_values(self, name: str) -> Array | None:
+    def _fed_values(self, weight: Weight) -> Array | None:
         """Return a weight that is an input of the one-node model, None for others and for types that cannot be fed."""
-        holder = self._view.holder(name)
-        assert holder is not None
-        weight = holder.weights[name]
         if weight.dtype.kind not in "biuf":
             return None
         is_large = weight.nbytes >= _FED_BYTES

@@ -58,8 +58,7 @@ def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) ->
     empty = [values for values in feeds.values() if not np.size(values)]
     for name, wanted in shapes.items():
         like = next((values for values in empty if values.ndim == len(wanted or ())), None)
-        values = fitted.get(name, like)
-        if values is not None:
+        if (values := fitted.get(name, like)) is not None:
             fitted[name] = values
             if not values.size and values.ndim == len(wanted or ()):
                 shape = [have if want is None else want for have, want in zip(values.shape, wanted or (), strict=True)]

@@ -107,9 +107,8 @@ def _run_types(
         return {}
     runs = []
     for which, seed in ((0, 0), (0, 1), (1, 2)):
-        shapes = {n: _shape(kind, sizes[which]) for n, kind in kinds.items()}
         random = np.random.default_rng(seed)
-        feeds = {name: _random_values(kind[0], shapes[name], random) for name, kind in kinds.items()}
+        feeds = {n: _random_values(kind[0], _shape(kind, sizes[which]), random) for n, kind in kinds.items()}
         if any(values is None for values in feeds.values()):
             return {}
         with contextlib.suppress(Exception):

@@ -65,7 +65,7 @@ def reshape(x: Tensor, shape: Tensor, *, allowzero: bool = False) -> Tensor:
 @operation("Flatten")
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """A matrix: the axes before `axis`, and those from it on."""
-    rows = math.prod(x.shape[: axis if axis >= 0 else x.ndim + axis])
+    rows = math.prod(x.shape[:axis])
     return x.reshape(rows, x.numel() // rows if rows else -1)
 
 

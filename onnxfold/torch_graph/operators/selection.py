@@ -31,15 +31,11 @@ def slice_by_inputs(
 
 def _slice(x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Tensor:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        size = x.shape[axis]
+        first, last, _ = slice(start, end, step).indices(x.shape[axis])
         if step > 0:
-            first, last, _ = slice(start, end, step).indices(size)
             picked = [slice(None)] * (axis % x.ndim) + [slice(first, max(first, last), step)]
             x = x[tuple(picked)]
         else:
-            # ONNX clamps its ends where Python would wrap them.
-            first = min(start + size if start < 0 else start, size - 1)
-            last = max(end + size if end < 0 else end, -1)
             x = x.index_select(axis, torch.tensor(range(first, last, step), dtype=torch.int64, device=x.device))
     return x
 
