@@ -20,20 +20,11 @@ from onnxfold.graph.tensors import Array, TensorType, Weight, known_dimensions, 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
 #: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
 #: others, which takes longer.
-_SHAPED_AS = {
-    "BiasGelu": ("Identity", 1),
-    "FastGelu": ("Identity", 1),
-    "FusedConv": ("Conv", 3),
-    "FusedGemm": ("Gemm", 3),
-    "FusedMatMul": ("MatMul", 2),
-    "Gelu": ("Identity", 1),
-    "GroupNormalization": ("Identity", 1),
-    "HardSwish": ("Identity", 1),  # made by exports of models below operator set 14
-    "QuickGelu": ("Identity", 1),
-    "SimplifiedLayerNormalization": ("Identity", 1),
-    "SkipLayerNormalization": ("Identity", 1),
-    "SkipSimplifiedLayerNormalization": ("Identity", 1),
-}
+_SHAPED_AS = dict.fromkeys((
+    "BiasGelu", "FastGelu", "Gelu", "GroupNormalization", "QuickGelu", "SimplifiedLayerNormalization",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+    "HardSwish",  # made by exports of models below operator set 14
+), ("Identity", 1)) | {"FusedConv": ("Conv", 3), "FusedGemm": ("Gemm", 3), "FusedMatMul": ("MatMul", 2)}  # fmt: skip
 #: The output of those that also give their sum out, of the same shape.
 _SUM = 3
 #: Operators of which onnx tells some results only.

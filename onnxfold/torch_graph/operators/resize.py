@@ -21,11 +21,9 @@ _PLACES: dict[str, Callable[[Tensor, float, int, int], Tensor]] = {
     "tf_half_pixel_for_nn": lambda i, scale, size, length: (i + 0.5) / scale,
 }
 _ROUND: dict[str, Callable[[Tensor], Tensor]] = {
-    "round_prefer_floor": lambda x: torch.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: torch.floor(x + 0.5),
-    "floor": torch.floor,
-    "ceil": torch.ceil,
-}
+    "round_prefer_floor": lambda x: torch.ceil(x - 0.5), "round_prefer_ceil": lambda x: torch.floor(x + 0.5),
+    "floor": torch.floor, "ceil": torch.ceil,
+}  # fmt: skip
 
 
 class _Interpolation:
