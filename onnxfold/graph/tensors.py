@@ -6,7 +6,7 @@ that is larger than memory wait in a temporary file (:class:`onnxfold.graph.spil
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -289,10 +289,3 @@ TensorType = tuple[int, Shape, tuple[str, ...]]
 def known_dimensions(kind: TensorType) -> list[int | str | None]:
     """Return the dimensions: numbers, symbols, or None."""
     return [d if d is not None else s or None for d, s in zip(kind[1], kind[2], strict=True)]
-
-
-def with_sizes(kind: TensorType, sizes: Mapping[str, int]) -> TensorType:
-    """Return a type with numbers for some symbols."""
-    elem_type, shape, symbols = kind
-    dims = tuple(sizes.get(s) if d is None else d for d, s in zip(shape, symbols, strict=True))
-    return elem_type, dims, symbols

@@ -19,11 +19,6 @@ def multiplies_bfloat16(described: Path = DESCRIBED) -> bool:
     return not any(map(os.environ.get, _HELD_BY)) and not _BFLOAT16.isdisjoint(" ".join(flags).split())
 
 
-def is_intel(described: Path = DESCRIBED) -> bool:
-    """Whether Intel made the processor, as far as the system tells it."""
-    return processor_lines("vendor_id", described)[:1] == ["GenuineIntel"]
-
-
 @cache
 def processor_lines(names: str, described: Path = DESCRIBED) -> list[str]:
     """Return the values of some names, of all processors in turn; none where the system does not tell them."""

@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from onnxfold.errors import ConfigError
-from onnxfold.machine.instructions import is_intel
+from onnxfold.machine.instructions import processor_lines
 from onnxfold.machine.threads import load_with
 
 
@@ -19,7 +19,7 @@ def reproducible_products() -> dict[str, str]:
 
     On processors of other makers than Intel, tests saw it do so by itself.
     """
-    return {"MKL_CBWR": "AUTO,STRICT"} if is_intel() else {}
+    return {"MKL_CBWR": "AUTO,STRICT"} if processor_lines("vendor_id")[:1] == ["GenuineIntel"] else {}
 
 
 @cache

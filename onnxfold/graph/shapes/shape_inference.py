@@ -15,7 +15,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, canonical_domain, refill, subgraphs
 from onnxfold.graph.run import runtime
 from onnxfold.graph.shapes.foreign_types import result_types
-from onnxfold.graph.tensors import Array, TensorType, Weight, known_dimensions, loaded, to_proto, type_of, with_sizes
+from onnxfold.graph.tensors import Array, TensorType, Weight, known_dimensions, loaded, to_proto, type_of
 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
 #: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
@@ -61,7 +61,10 @@ def infer_types(
         pairs = zip(info.type.tensor_type.shape.dim, input_shapes.get(info.name, ()), strict=False)
         sizes |= {dim.dim_param: int(size) for dim, size in pairs if dim.dim_param and size is not None}
     refill(work.graph.node, (made for node in work.graph.node for made in _stand_ins(node)))
-    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in sources})
+    work = _declaring(work, {
+        name: (kind, tuple(sizes.get(s) if d is None else d for d, s in zip(shape, symbols, strict=True)), symbols)
+        for name, (kind, shape, symbols) in learned.items() if name not in sources
+    })  # fmt: skip
     functions = {(f.domain, f.name) for f in work.functions}
     foreign = [n for n in work.graph.node if _is_foreign(n) and (n.domain, n.op_type) not in functions]
     return _infer_with_runtime(work, foreign, weights) if foreign else read_types(_infer_shapes(work))
