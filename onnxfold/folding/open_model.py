@@ -25,7 +25,7 @@ from onnxfold.graph.finite import flaw, require_no_nan
 from onnxfold.graph.nodes import QDQ, is_quantized, node_key
 from onnxfold.graph.run.runtime import require_known_operators
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.spill import Scratch
+from onnxfold.graph.spill import SpillFile
 from onnxfold.graph.tensors import LazyTensor, Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import image_sizes, needed_batch, needed_sizes
@@ -308,7 +308,7 @@ def open_model(
     if stored:  # a factor of a weight of few bits would have no form to be stored in
         form = replace(form, queries=False)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
-        view.scratch = Scratch()
+        view.scratch = SpillFile()
     images: Mapping[str, Shape] = {}
     with suppress(EndlessRunError):  # said where the network is run
         images = image_sizes(view) if opening.sizes else {}

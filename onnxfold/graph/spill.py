@@ -6,8 +6,6 @@ Pages of a file that were written before are written again about ten times as fa
 import mmap
 import tempfile
 import weakref
-from bisect import insort
-from collections import deque
 from threading import Lock
 from typing import IO
 
@@ -31,57 +29,18 @@ class SpillFile:
     def close(self) -> None:
         """Forget the file; arrays that wait in it can still be read."""
         self._file: IO[bytes] | None = None
-        self._held: list[tuple[int, int]] = []  # begin and end of what waits, in order
-        self._returned: deque[tuple[int, int]] = deque()  # an array may be collected at any time, as inside of `keep`
+        self._waiting: list[weakref.ref[SpilledArray]] = []
 
     def keep(self, values: Array) -> "SpilledArray":
         """Write an array of numbers that are no objects; raises OSError where the disk is full."""
-        size = -(-values.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         with self._lock:
             self._file = self._file or tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115, it lives on
-            begin = self._begin_of(size)
-            spilled = SpilledArray(self._file, begin, values)
-            weakref.finalize(spilled, self._returned.append, (begin, begin + size)).atexit = False
-            self._file.seek(begin)
+            spilled = SpilledArray(self._file, self._find_room(values.nbytes), values)
+            self._waiting.append(weakref.ref(spilled))
+            self._file.seek(spilled.begin)
             self._file.write(raw_bytes(values))  # not by `tofile`, which does not say why it fails
             self._file.flush()
         return spilled
-
-    def _begin_of(self, size: int) -> int:
-        """Return where there is room: the first that is free, or behind all that waits."""
-        while self._returned:
-            self._held.remove(self._returned.popleft())
-        begin = 0
-        for start, end in self._held:
-            if start - begin >= size:
-                break
-            begin = end
-        insort(self._held, (begin, begin + size))
-        return begin
-
-
-class SpilledArray:
-    """An array that waits in a file."""
-
-    def __init__(self, file: IO[bytes], begin: int, values: Array) -> None:
-        self._file, self._begin = file, begin
-        self.dtype, self.shape, self.nbytes = values.dtype, values.shape, values.nbytes
-
-    def load(self) -> Array:
-        """Return the array, read-only; only what is read of it takes memory."""
-        mapped = _Mapped(self._file.fileno(), self.nbytes, access=mmap.ACCESS_READ, offset=self._begin)
-        mapped.spilled = self
-        return np.frombuffer(mapped, self.dtype).reshape(self.shape)
-
-
-class _Mapped(mmap.mmap):
-    """A part of a file in memory, whose room is not written again as long as an array lies in it."""
-
-    spilled: SpilledArray
-
-
-class Scratch(SpillFile):
-    """Where edited weights of a large model wait."""
 
     def keep_weight(self, values: Array) -> Weight:
         """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
@@ -98,3 +57,35 @@ class Scratch(SpillFile):
                 "set TMPDIR to one with more room"
             ) from None
         return DerivedTensor(proto, read=lambda: spilled.load().copy())
+
+    def _find_room(self, size: int) -> int:
+        """Return where there is room: the first that is free, or behind all that waits."""
+        waiting = [array for known in self._waiting if (array := known()) is not None]
+        self._waiting = [weakref.ref(array) for array in waiting]
+        begin = 0
+        for array in sorted(waiting, key=lambda array: array.begin):
+            if array.begin - begin >= size:
+                break
+            begin = array.end
+        return begin
+
+
+class SpilledArray:
+    """An array that waits in a file, from `begin` on and before `end`."""
+
+    def __init__(self, file: IO[bytes], begin: int, values: Array) -> None:
+        self._file, self.begin = file, begin
+        self.end = begin + -(-values.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        self.dtype, self.shape, self.nbytes = values.dtype, values.shape, values.nbytes
+
+    def load(self) -> Array:
+        """Return the array, read-only; only what is read of it takes memory."""
+        mapped = _Mapped(self._file.fileno(), self.nbytes, access=mmap.ACCESS_READ, offset=self.begin)
+        mapped.spilled = self
+        return np.frombuffer(mapped, self.dtype).reshape(self.shape)
+
+
+class _Mapped(mmap.mmap):
+    """A part of a file in memory, whose room is not written again as long as an array lies in it."""
+
+    spilled: SpilledArray

@@ -2,7 +2,7 @@
 
 A :class:`LazyTensor` points at a ``TensorProto``, or at a range of an external data file; nothing is
 copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay; those of a model
-that is larger than memory wait in a temporary file (:class:`onnxfold.graph.spill.Scratch`).
+that is larger than memory wait in a temporary file (:class:`onnxfold.graph.spill.SpillFile`).
 """
 
 import math

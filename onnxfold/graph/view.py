@@ -12,7 +12,7 @@ from onnxruntime import InferenceSession
 
 from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
 from onnxfold.graph.shapes.shape_inference import declared_type, drop_inferable, infer_types, values_matter
-from onnxfold.graph.spill import Scratch, SpillFile
+from onnxfold.graph.spill import SpillFile
 from onnxfold.graph.tensors import Array, Shape, TensorType, Weight, is_float, loaded, type_of
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
@@ -42,7 +42,7 @@ class GraphView:
         self._weights = dict(weights)
         self._lent: dict[str, GraphView] = {}
         #: Where large weights wait that are edited from now on, in this view and in copies of it.
-        self.scratch: Scratch | None = None
+        self.scratch: SpillFile | None = None
         #: Sessions that run nodes like those of this graph, which copies share; the last one used is the last.
         self.node_sessions: OrderedDict[object, InferenceSession] = OrderedDict()
         self.spill = SpillFile()  # where their results wait

@@ -77,7 +77,7 @@ def _read_attributes(run: Operation, node: TorchNode) -> Operation:
 
 
 #: Types of integers and truth values; torch computes with few unsigned ones.
-_INTEGERS = {
+_INTEGERS: dict[int, torch.dtype] = {
     TensorProto.BOOL: torch.bool, TensorProto.INT8: torch.int8, TensorProto.INT16: torch.int16,
     TensorProto.INT32: torch.int32, TensorProto.INT64: torch.int64, TensorProto.UINT8: torch.uint8,
     TensorProto.UINT16: torch.int32, TensorProto.UINT32: torch.int64, TensorProto.UINT64: torch.int64,

@@ -15,7 +15,7 @@ from onnxfold.graph import spill
 from onnxfold.graph.files.load import load
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.run.session import Session
-from onnxfold.graph.spill import Scratch
+from onnxfold.graph.spill import SpillFile
 from onnxfold.graph.tensors import DerivedTensor
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
@@ -52,7 +52,7 @@ def test_a_fold_through_a_file_gives_the_same_bytes(
 def test_what_waits_in_a_file_is_still_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "_KEPT_BYTES", 16)
     view = load(model)
-    view.scratch = Scratch()
+    view.scratch = SpillFile()
     name = next(name for name in view.float_weight_names() if view.weight_size(name) > 64)
     values = view.weight(name)
     view.set_weight(name, np.full_like(values, np.inf))
@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         ModelSaveError, match=r"do not fit into the temporary folder '.*': No space left on device; set TMPDIR"
     ):
-        Scratch().keep_weight(np.zeros(1 << 20, np.float32))
+        SpillFile().keep_weight(np.zeros(1 << 20, np.float32))
 
 
 def test_a_model_that_does_not_fit_is_run_node_by_node(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ def _random(seed: int, numbers: int, dtype: type = np.float32) -> np.ndarray:
 
 
 def _end(file: SpillFile) -> int:
-    return max((end for _, end in file._held), default=0)
+    return max((array.end for known in file._waiting if (array := known()) is not None), default=0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16])

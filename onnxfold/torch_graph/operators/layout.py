@@ -27,13 +27,7 @@ def constant_of_shape(node: TorchNode) -> Operation:
     value = node.value("value")
     values = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.zeros(1, np.float32)
     fill = to_tensor(values).reshape(())
-    return lambda shape: fill.to(shape.device).expand([int(s) for s in shape.tolist()])
-
-
-@operation("Shape")
-def shape(x: Tensor, *, start: int = 0, end: int = 2**31) -> Tensor:
-    """Lengths of the axes, or of some that follow each other."""
-    return torch.tensor(list(x.shape)[start:end], dtype=torch.int64, device=x.device)
+    return lambda shape: fill.to(shape.device).expand(shape.tolist())
 
 
 @operator("Cast")
@@ -53,13 +47,6 @@ def identity(node: TorchNode) -> Operation:
     if node.op_type == "Dropout" and node.has_input(2) and (training is None or bool(training.reshape(-1)[0])):
         raise node.unsupported("it is in training mode; export the model in evaluation mode")
     return lambda x, *_: (x, torch.ones_like(x, dtype=torch.bool)) if node.has_output(1) else x
-
-
-@operation("Reshape")
-def reshape(x: Tensor, shape: Tensor, *, allowzero: bool = False) -> Tensor:
-    """Other axes in the same order; 0 keeps a length and -1 is what is left."""
-    target = [int(s) for s in shape.tolist()]
-    return x.reshape(tuple(x.shape[i] if s == 0 and not allowzero else s for i, s in enumerate(target)))
 
 
 @operation("Flatten")
@@ -92,19 +79,13 @@ def split(node: TorchNode) -> Operation:
     count = node.integer("num_outputs", len(node.outputs))
 
     def run(x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
-        lengths = fixed if sizes is None else [int(s) for s in sizes.tolist()]
+        lengths = fixed if sizes is None else sizes.tolist()
         if not lengths:
             size = -(-x.shape[axis] // count)
             lengths = [min(size, x.shape[axis] - i * size) for i in range(count)]
         return torch.functional.split(x, lengths, axis)
 
     return run
-
-
-@operation("Expand")
-def expand(x: Tensor, shape: Tensor) -> Tensor:
-    """Broadcast with a shape."""
-    return x.expand(torch.broadcast_shapes(x.shape, [int(s) for s in shape.tolist()]))  # type: ignore[no-untyped-call]
 
 
 @operation("DepthToSpace")
@@ -123,6 +104,14 @@ def space_to_depth(x: Tensor, *, blocksize: int = 1) -> Tensor:
 
 
 operations({
+    # 0 keeps a length, and -1 is what is left.
+    "Reshape": lambda x, shape, *, allowzero=False: (
+        x.reshape([x.shape[i] if s == 0 and not allowzero else s for i, s in enumerate(shape.tolist())])
+    ),
+    "Expand": lambda x, shape: x.expand(torch.broadcast_shapes(x.shape, shape.tolist())),  # type: ignore[no-untyped-call]
+    "Shape": lambda x, *, start=0, end=2**31: (
+        torch.tensor(list(x.shape)[start:end], dtype=torch.int64, device=x.device)
+    ),
     "Range": lambda start, limit, delta: (
         torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype, device=start.device)
     ),
@@ -133,4 +122,4 @@ operations({
     # The upper or lower triangle of matrices, zero elsewhere.
     "Trilu": lambda x, k=None, *, upper=True: (torch.triu if upper else torch.tril)(x, 0 if k is None else int(k)),
 })  # fmt: skip
-operations({"Tile": lambda x, repeats: x.repeat([int(r) for r in repeats.tolist()])}, since=6)
+operations({"Tile": lambda x, repeats: x.repeat(repeats.tolist())}, since=6)

@@ -55,7 +55,7 @@ def reduction(node: TorchNode) -> Operation:
     fixed, idle = node.integers("axes"), bool(node.integer("noop_with_empty_axes", 0))
 
     def run(x: Tensor, axes: Tensor | None = None) -> Tensor:
-        chosen = fixed if axes is None else [int(a) for a in axes.tolist()]
+        chosen = fixed if axes is None else axes.tolist()
         if not chosen and idle:
             return x
         return function(x, chosen or list(range(x.ndim)), keep)
