@@ -40,7 +40,7 @@ class Cache:
     """The files, by kind and key."""
 
     def __init__(self, place: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
-        self._notes: list[str] = []
+        self.notes: list[str] = []  # on files that could not be read or kept
         self._limit = limit
         self._folder: Path | None = None
         if place == DEFAULT_CACHE:
@@ -56,11 +56,6 @@ class Cache:
     def is_on(self) -> bool:
         """Whether anything can be found."""
         return self._folder is not None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes on files that could not be read or kept."""
-        return tuple(self._notes)
 
     def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
         """Return the content of a file as a value; None where there is none, or another one than was put there."""
@@ -99,8 +94,8 @@ class Cache:
             )
 
     def _note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def key_of(parts: Mapping[str, bytes | str]) -> str:

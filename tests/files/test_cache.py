@@ -29,7 +29,7 @@ def test_what_is_kept_is_found_by_its_kind_and_key(tmp_path: Path) -> None:
     assert Cache(tmp_path / "new" / "folder").read("images", KEY, bytes) == b"content"
     assert cache.read("times", KEY, bytes) is None
     assert cache.read("images", key_of({"model": b"bytes", "seed": "1"}), bytes) is None
-    assert cache.notes == ()
+    assert cache.notes == []
     assert (tmp_path / "new" / "folder").stat().st_mode & 0o077 == 0
 
 
@@ -171,7 +171,7 @@ def _use(folder: Path) -> None:
         key = f"{n % 4:064x}"
         cache.put("images", key, bytes(900))
         assert cache.read("images", key, bytes) in (None, bytes(900))
-    assert cache.notes == ()
+    assert cache.notes == []
 
 
 def test_processes_may_write_at_a_time(tmp_path: Path) -> None:

@@ -246,7 +246,6 @@ def payload_fits(weight: LazyTensor) -> bool:
         field = helper.tensor_dtype_to_field(proto.data_type)
     except KeyError:
         return False
-    bits = bits_per_element(dtype)
     expected = weight.stored_bytes
     if weight.is_external:
         entries = {e.key: e.value for e in proto.external_data}
@@ -257,7 +256,7 @@ def payload_fits(weight: LazyTensor) -> bool:
     if proto.HasField("raw_data"):
         return dtype.kind != "O" and len(proto.raw_data) == expected
     stored, per_element = len(getattr(proto, field)), 2 if dtype.kind == "c" else 1
-    return stored == weight.size * per_element or (bits < 8 and stored == expected)
+    return stored == weight.size * per_element or (bits_per_element(dtype) < 8 and stored == expected)
 
 
 def _is_count(text: str) -> bool:
