@@ -48,11 +48,14 @@ def too_long(loop: str) -> EndlessRunError:
 
 
 @contextmanager
-def limit_run(loop: str | None, *, gives_back: bool = False) -> Iterator[ort.RunOptions]:
+def limit_run(loop: str | None, *, gives_back: bool = False) -> Iterator[ort.RunOptions | None]:
     """Give options for runs inside the block: those of a Loop end when they take longer than :data:`MOST_SECONDS`.
 
     Those of large activations may give the memory of these back to the system.
     """
+    if loop is None and not gives_back:
+        yield None
+        return
     options = ort.RunOptions()
     options.log_severity_level = 4
     if gives_back:
