@@ -303,12 +303,11 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
             while inference.run_:
                 inference._infer_impl()
         types = read_types(inference.out_mp_)
-    for name in _without_their_length(model.graph.node, types):
-        types.pop(name, None)
+    lost = _without_their_length(model.graph.node, types)
     return {
         name: (elem_type, shape, tuple(s if s in names else "" for s in symbols))
         for name, (elem_type, shape, symbols) in types.items()
-        if elem_type
+        if elem_type and name not in lost
     }
 
 
