@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from onnxfold.errors import NonFiniteError
 from onnxfold.graph.nodes import model_nodes, node_key, subgraphs
@@ -53,7 +53,5 @@ def _inner_weights(model: ModelProto) -> Iterator[tuple[str, Weight]]:
         value = constant_value(node)
         if value is not None and is_float(type_of(value)):
             yield node_key(node), value
-        for body in subgraphs(node):
-            for tensor in body.initializer:
-                if is_float(tensor.data_type) and tensor.data_location != TensorProto.EXTERNAL:
-                    yield tensor.name, LazyTensor(tensor)
+        held = (tensor for body in subgraphs(node) for tensor in body.initializer)
+        yield from ((tensor.name, LazyTensor(tensor)) for tensor in held if is_float(tensor.data_type))

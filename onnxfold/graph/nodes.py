@@ -24,10 +24,7 @@ def node_key(node: NodeProto) -> str:
 
 def attribute(node: NodeProto, name: str, default: object = None) -> object:
     """Return an attribute's value, `default` where the node does not have it."""
-    for attr in node.attribute:
-        if attr.name == name:
-            return onnx.helper.get_attribute_value(attr)
-    return default
+    return next((onnx.helper.get_attribute_value(attr) for attr in node.attribute if attr.name == name), default)
 
 
 def attr_int(node: NodeProto, name: str, default: int) -> int:

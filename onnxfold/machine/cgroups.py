@@ -1,6 +1,7 @@
 """Control groups: the share of a machine that a container or a process may use."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 #: Where the control groups, of version 1 or 2, are mounted.
@@ -29,7 +30,5 @@ def _settings_upwards(root: Path, path: str, name: str) -> Iterator[str]:
     # In a container the path may be one of the host's, which is not mounted; the root then is the container's group.
     parts = [p for p in path.split("/") if p and p != ".."]
     for depth in range(len(parts), -1, -1):
-        try:
+        with suppress(OSError):
             yield root.joinpath(*parts[:depth], name).read_text().strip()
-        except OSError:
-            continue

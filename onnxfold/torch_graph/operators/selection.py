@@ -31,12 +31,11 @@ def slice_by_inputs(
 
 def _slice(x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Tensor:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        first, last, _ = slice(start, end, step).indices(x.shape[axis])
+        picked = range(x.shape[axis])[start:end:step]
         if step > 0:
-            picked = [slice(None)] * (axis % x.ndim) + [slice(first, max(first, last), step)]
-            x = x[tuple(picked)]
+            x = x[(slice(None),) * (axis % x.ndim) + (slice(picked.start, picked.stop, step),)]
         else:
-            x = x.index_select(axis, torch.tensor(range(first, last, step), dtype=torch.int64, device=x.device))
+            x = x.index_select(axis, torch.tensor(picked, dtype=torch.int64, device=x.device))
     return x
 
 
