@@ -11,7 +11,6 @@ Model-local functions are written out within a limit on the resulting size.
 import re
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
@@ -27,20 +26,14 @@ from onnxfold.printable import shortened
 
 #: An input or a weight is there before the first node.
 _GIVEN = -1
+#: A graph around a body: which node writes each of its names, and which node holds the body.
+_Around = tuple[dict[str, int], int]
 #: So many nodes of a cycle are named.
 _NAMED = 6
 
 
 class WiringError(Exception):
     """A defect of a graph's wiring, in words."""
-
-
-@dataclass(frozen=True)
-class _Around:
-    """A graph around a body: which node writes each of its names, and which node holds the body."""
-
-    writers: dict[str, int]
-    holder: int
 
 
 def node_label(node: NodeProto) -> str:
@@ -78,10 +71,10 @@ def _sort(
     needs: list[list[int]] = []
     moved = 0
     for i, node in enumerate(nodes):
-        moved += sum(_sort_graph(body, (), (*around, _Around(writers, i))) for body in subgraphs(node))
+        moved += sum(_sort_graph(body, (), (*around, (writers, i))) for body in subgraphs(node))
         read = read_names(node)
         for name in read:
-            if name not in writers and not any(name in outer.writers for outer in around):
+            if name not in writers and not any(name in outer for outer, _ in around):
                 raise WiringError(
                     f"{node_label(node)} reads '{name}', which is neither an input, nor a weight, nor a node's output"
                 )
@@ -103,7 +96,7 @@ def _writers(nodes: Sequence[NodeProto], writers: dict[str, int], around: tuple[
                 other = writers[name]
                 also = "is an input or a weight too" if other == _GIVEN else f"{node_label(nodes[other])} writes too"
                 raise WiringError(f"{node_label(node)} writes '{name}', which {also}: every name must be written once")
-            if any(outer.writers.get(name, outer.holder) < outer.holder for outer in around):
+            if any(outer.get(name, holder) < holder for outer, holder in around):
                 raise WiringError(f"{node_label(node)} writes '{name}', which a graph around it has already")
             writers[name] = i
     return writers
