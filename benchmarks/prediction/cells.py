@@ -145,7 +145,7 @@ def measure(subject: Subject, kind: str, cache: str | None) -> Iterator[Row]:
     images, labels = subject.images
     config = FoldConfig(sparsity=subject.sparsities[0], cache=cache, **subject.options(kind))
     task = open_task(subject.path, config, silent)
-    data = choose_inputs(task.opened, config, task.method, silent, needed=True)
+    data = choose_inputs(task.opened, config, task.method, silent)
     if data.inputs is None:
         raise ValueError(f"{subject.name}: {data.notes[0]}")
     prepared = task.prepared(data.inputs, chooses=True)

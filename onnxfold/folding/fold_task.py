@@ -78,14 +78,21 @@ class FoldTask:
         prepared = prepare(self.opened, self.method, inputs, self.config.seed)
         return replace(with_candidates(prepared, self.progress) if chooses else prepared, done=self.done)
 
+    def by_selection(self) -> PreparedModel:
+        """Return the model for folds by a selection of channels, which take little time: widths alone matter."""
+        return replace(self, method=find_method("prune-l2")).prepared(None)
+
     def inputs(self, *, needed: bool) -> ChosenInputs:
         """Return the inputs: if the model is made of networks and no samples are given, a part from each of them."""
-        config, networks = self.config, self.networks
-        if needed and self.shared_inputs is not None:
+        if not needed:
+            unused = ", ".join(self.config.about_inputs)
+            note = f"this request does not run the network, so these options change nothing: {unused}"
+            return ChosenInputs(None, (note,) if unused else ())
+        if self.shared_inputs is not None:
             return self.shared_inputs
-        if networks is None or not needed or not generates(config):
-            return choose_inputs(self.opened, config, self.method, self.progress, needed=needed)
-        return joined_inputs(networks, config, self.method, self.progress)
+        if self.networks is None or not generates(self.config):
+            return choose_inputs(self.opened, self.config, self.method, self.progress)
+        return joined_inputs(self.networks, self.config, self.method, self.progress)
 
     def verify(
         self, written: WrittenModel, renamed: Mapping[str, str], *, measures_latency: bool

@@ -38,15 +38,14 @@ def outside(groups: Sequence[FoldGroup], start: float, stop: float) -> list[int]
 class RowUnits:
     """The units that rows are merged in."""
 
-    name: str  # name in the documentation
     #: Takes groups, returns the passes that bring their rows into these units.
     passes: Callable[[tuple[FoldGroup, ...]], tuple[Pass, ...]]
     keeps_deviation: bool = False  # whether the deviation of a BatchNormalization still says something about its row
 
 
-STORED = RowUnits("as stored", lambda groups: (), keeps_deviation=True)
-NORMALISED = RowUnits("divided by the deviation of their BatchNormalization", lambda g: (NormalizeBatchNorm(g),))
-OUTPUT = RowUnits("scaled to what leaves their BatchNormalization", lambda g: (ScaleToOutput(g),))
+STORED = RowUnits(lambda groups: (), keeps_deviation=True)
+NORMALISED = RowUnits(lambda groups: (NormalizeBatchNorm(groups),))  # divided by their BatchNormalization's deviation
+OUTPUT = RowUnits(lambda groups: (ScaleToOutput(groups),))  # scaled to what leaves their BatchNormalization
 
 
 @dataclass(frozen=True, eq=False)

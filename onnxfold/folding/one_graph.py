@@ -90,8 +90,8 @@ class GroupCandidates:
         self._at_once = prepared.inputs is not None and prepared.inputs.are_tokens
         self._compare = prepared.method.partitioner.compares
         self._groups = prepared.groups
-        self._seen: dict[int, Sequence[ConsumerMoments]] = {}
-        self._begun: set[int] = set()
+        #: Moments of the groups that wait; none of those that were not seen.
+        self._waiting: dict[int, Sequence[ConsumerMoments]] = dict.fromkeys(range(len(self._groups)), ())
         self._candidates: dict[int, Candidates] = {}
         self._probes: dict[int, Probe] = {}
         widest = max((group.size for group in self._groups), default=0)
@@ -106,9 +106,9 @@ class GroupCandidates:
     def take(self, group: int, moments: Sequence[ConsumerMoments]) -> None:
         """Begin with a group, by the moments of its consumers' inputs."""
         if not self._at_once:
-            self._seen[group] = moments
+            self._waiting[group] = moments
             return
-        self._begun.add(group)
+        del self._waiting[group]
         while len(self._running) >= self._threads:
             self._running.popleft().result()
         self._running.append(self._pool.submit(self._compute, group, moments))
@@ -121,9 +121,7 @@ class GroupCandidates:
 
     def finish(self) -> list[Candidates]:
         """Return the candidates of all groups, those that were not seen among them."""
-        for i in range(len(self._groups)):
-            if i not in self._begun:
-                self._running.append(self._pool.submit(self._compute, i, self._seen.get(i, ())))
+        self._running.extend(self._pool.submit(self._compute, i, seen) for i, seen in self._waiting.items())
         total = len(self._groups)
         while self._running:
             self._running.popleft().result()
@@ -134,13 +132,13 @@ class GroupCandidates:
     def are_unsure(self) -> bool:
         """Whether errors are to be weighed by what they do to the outputs."""
         return not self._compare and (
-            self._at_once or any(moment.shrinkage for moments in self._seen.values() for moment in moments)
+            self._at_once or any(moment.shrinkage for moments in self._waiting.values() for moment in moments)
         )
 
     def probes(self) -> dict[int, Probe]:
         """Return a probe of every group that was seen, and give up the moments."""
-        while self._seen:
-            i, moments = self._seen.popitem()
+        while self._waiting:
+            i, moments = self._waiting.popitem()
             if moments:
                 self._probes[i] = self._probe(i, moments)
             self._candidates[i].settle()
@@ -252,9 +250,8 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
         records = (*records, *Pipeline(last, progress)(view).records)
     changed, repaired = {id(group) for group in plan.lossy.groups}, prepared.repair.name
     used = {
-        i: (chosen[i].cluster, repaired) if id(group) in changed else (ONLY_DUPLICATES, "none")
-        for i, group in enumerate(prepared.groups)
-        if i in shrinking
+        i: (chosen[i].cluster, repaired) if id(prepared.groups[i]) in changed else (ONLY_DUPLICATES, "none")
+        for i in shrinking
     }
     passes = (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records)
     return Folded(plan, (), passes, diagnostics), used

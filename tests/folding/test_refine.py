@@ -33,7 +33,7 @@ from testing.language_models import decoder, encoder
 from tests.hostile import conftest
 
 torch = pytest.importorskip("torch")
-from onnxfold.folding.after import more_samples, refine  # noqa: E402
+from onnxfold.folding.after import refine, refine_samples, training  # noqa: E402
 from onnxfold.torch_graph.executor import unsupported_ops  # noqa: E402
 from onnxfold.torch_graph.module import trained_weights  # noqa: E402
 from onnxfold.torch_graph.orthogonal import RelativeSteps, half_cosine  # noqa: E402
@@ -107,7 +107,7 @@ def test_an_original_that_torch_does_not_run_teaches_from_onnxruntime() -> None:
 
 @pytest.mark.parametrize("given", [False, True])
 def test_on_generated_images_matrices_stay_near_the_closed_form(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refine, "RATES", (3e-2,))
+    monkeypatch.setattr(training, "RATES", (3e-2,))
     model, random = models.residual(0), np.random.default_rng(0)
     images = random.standard_normal((24, *[d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]]))
     asked = PRUNED | ({"inputs": "auto", "calibration": {"x": images.astype(np.float32)}} if given else {})
@@ -125,7 +125,7 @@ def test_on_generated_images_matrices_stay_near_the_closed_form(given: bool, mon
 
 def test_what_brings_answers_no_closer_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = onnxfold.fold(encoder(), **PRUNED)
-    monkeypatch.setattr(refine, "RATES", (100.0,))
+    monkeypatch.setattr(training, "RATES", (100.0,))
     result = onnxfold.fold(encoder(), **REFINED)
     assert not _record(result).kept
     assert str(_record(result)).startswith("refined: 30 steps on")
@@ -140,8 +140,8 @@ def test_a_rate_that_does_harm_is_left_after_a_trial_or_once_the_loss_explodes(
     taken: list[float] = []
     step = RelativeSteps.step
     monkeypatch.setattr(RelativeSteps, "step", lambda self, rate: taken.append(rate) or step(self, rate))
-    monkeypatch.setattr(refine, "RATES", (0.3, 1e-3))
-    monkeypatch.setattr(refine, "_LOST", ceiling)
+    monkeypatch.setattr(training, "RATES", (0.3, 1e-3))
+    monkeypatch.setattr(training, "_LOST", ceiling)
     record = _record(onnxfold.fold(encoder(), **PRUNED, refine="all", refine_steps=4))
     assert taken[:steps] == [0.3 * half_cosine(i, steps) for i in range(steps)]
     assert len(taken) == (2 * steps if steps else 0) + 4
@@ -163,7 +163,7 @@ def test_ctrl_c_keeps_what_helped(rate: float, end: str, monkeypatch: pytest.Mon
         if text == "refine" and done == 12:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(refine, "RATES", (rate,))
+    monkeypatch.setattr(training, "RATES", (rate,))
     result = onnxfold.fold(encoder(), **REFINED, progress=press)
     assert (_record(result).steps, _record(result).kept) == (12, rate < 1)
     assert any("interrupted after 12 of 30 steps" in note and end in note for note in result.report.notes)
@@ -173,7 +173,7 @@ def test_ctrl_c_while_more_text_is_written_keeps_the_closed_form(monkeypatch: py
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(more_samples, "inputs_by_seed", stop)
+    monkeypatch.setattr(refine_samples, "inputs_by_seed", stop)
     asked = {name: value for name, value in PRUNED.items() if name not in ("samples", "inputs")}
     result = onnxfold.fold(genai_decoder("packed"), **asked, refine="all")
     record = _record(result)
@@ -283,7 +283,7 @@ def test_masks_are_not_trained() -> None:
     weights = [numpy_helper.from_array(row, name) for name, row in rows.items()]
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 2])
     view = load(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [value], [output], weights)))
-    assert refine._trained_names(view, "all") == ["bias"]
+    assert training.trained_names(view, "all") == ["bias"]
 
 
 def test_a_fold_of_a_sweep_is_refined() -> None:
@@ -299,7 +299,7 @@ def test_a_fold_on_inverted_images_is_refined_on_more_of_them(monkeypatch: pytes
         shown.append((inputs.samples, len(np.unique(np.concatenate([b["x"] for b in inputs.batches]), axis=0))))
         raise VerificationError("enough")
 
-    monkeypatch.setattr(refine, "_Training", train)
+    monkeypatch.setattr(training, "Training", train)
     asked: dict[str, Any] = {"refine": "all", "verify": False, "cache": None, "input_steps": [2]}
     with pytest.raises(VerificationError, match="enough"):
         onnxfold.fold(models.residual(0), 0.4, **asked)
@@ -317,14 +317,14 @@ def test_a_language_model_writes_more_text_for_its_refinement(
         assert (config.refine, config.torch_device, sampling) == (FoldConfig().refine, "auto", ANCESTRAL)
         return [ChosenInputs(replace(texts, batches=[{"input_ids": ids + seed}])) for seed in seeds]
 
-    monkeypatch.setattr(more_samples, "inputs_by_seed", write)
-    monkeypatch.setattr(more_samples, "_TURNS", 4)
+    monkeypatch.setattr(refine_samples, "inputs_by_seed", write)
+    monkeypatch.setattr(refine_samples, "_TEXTS", 4)
     config = FoldConfig(sparsity=0.2, refine="all")
-    shown = more_samples.with_more_samples("model.onnx", texts, tokens, config, silent)
+    shown = refine_samples.with_more_samples("model.onnx", texts, tokens, config, silent)
     assert [int(batch["input_ids"][0, 0]) for batch in shown.batches] == written
     given = replace(texts, kind="data")
-    assert more_samples.with_more_samples("model.onnx", given, tokens, config, silent) is given
-    assert more_samples.with_more_samples("model.onnx", texts, tokens, replace(config, samples=32), silent) is texts
+    assert refine_samples.with_more_samples("model.onnx", given, tokens, config, silent) is given
+    assert refine_samples.with_more_samples("model.onnx", texts, tokens, replace(config, samples=32), silent) is texts
 
 
 def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +333,7 @@ def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -
         onnxfold.fold(encoder(), **REFINED)
     sizes: list[int] = []
     monkeypatch.setattr(refine, "activation_bytes", lambda *_: refine.memory.limit() // 5)
-    monkeypatch.setattr(refine, "_Training", lambda *asked: sizes.append(asked[-1]) or 1 / 0)
+    monkeypatch.setattr(training, "Training", lambda *asked: sizes.append(asked[-1]) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         onnxfold.fold(models.residual(0), **REFINED)
     assert sizes == [5]
@@ -344,7 +344,7 @@ def test_steps_of_a_language_model_are_counted_by_its_tokens(monkeypatch: pytest
     asked: list[int] = []
 
     def stop(text: str, done: int, total: int) -> None:
-        if text == refine.STAGE:
+        if text == training.STAGE:
             asked.append(total)
             raise KeyboardInterrupt
 

@@ -209,7 +209,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
     request = drop_request(opened, config, method)
     if request is None:
         return Dropped(task)
-    run_on = task.shared_inputs or choose_inputs(opened, config, method, progress, needed=True)
+    run_on = task.shared_inputs or choose_inputs(opened, config, method, progress)
     inputs, view = run_on.inputs, opened.view
     if inputs is None:
         why = run_on.notes[0] if run_on.notes else "it has no inputs"

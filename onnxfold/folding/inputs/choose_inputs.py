@@ -92,14 +92,9 @@ class ChosenInputs:
 
 
 def choose_inputs(
-    opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, *, needed: bool,
-    sampling: Sampling = VARIED,
-) -> ChosenInputs:  # fmt: skip
+    opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, sampling: Sampling = VARIED
+) -> ChosenInputs:
     """Generate or read inputs, and run the main graph on one batch of them."""
-    if not needed:
-        unused = ", ".join(config.about_inputs)
-        notes = (f"this request does not run the network, so these options change nothing: {unused}",) if unused else ()
-        return ChosenInputs(None, notes)
     view, cache = opened.view, Cache(config.cache)
     labelled = labelled_samples(view, config) if config.data is not None else None
     if labelled is not None and labelled.shown is not None:
@@ -205,4 +200,4 @@ def inputs_by_seed(
         opening = Opening(needs_groups=False, sizes=generates(config))
         opened = open_model(model, config.input_shapes, progress, opening)
         requests = [replace(config, seed=seed) for seed in seeds]
-        return [choose_inputs(opened, r, chosen, progress, needed=True, sampling=sampling) for r in requests]
+        return [choose_inputs(opened, request, chosen, progress, sampling) for request in requests]

@@ -191,7 +191,7 @@ def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progr
     for i, network in enumerate(joined.networks):
         scope = Scope(network.view, network.analysis, [], {})
         opened = OpenedModel(joined.sources[i], ModelSize(0, None, 0), [scope])
-        part = choose_inputs(opened, _part(config, i, len(joined.networks)), method, progress, needed=True)
+        part = choose_inputs(opened, _part(config, i, len(joined.networks)), method, progress)
         if part.inputs is None:
             return part
         names = dict(zip(network.view.input_names, joined.networks[0].view.input_names, strict=True))

@@ -18,7 +18,6 @@ from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
-from onnxfold.folding.methods import find_method
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import silent
@@ -45,7 +44,7 @@ class DeviceFit:
         spare = min(_SPARE_BYTES, board.model_flash_bytes // 64)
         board = replace(board, runtime_flash_bytes=board.runtime_flash_bytes + spare)
         self._board, self._need_of, self._may_keep = board, need_of, may_keep
-        self._quick = replace(task, method=find_method("prune-l2")).prepared(None)
+        self._quick = task.by_selection()
         graphs = task.opened.graphs
         self._costs = RamCost(graphs), FlashCost(graphs)
         free = replace(task, config=_limited_config(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))

@@ -15,7 +15,6 @@ from onnxfold.errors import BudgetError, NothingToFoldError, NotMeasurableError
 from onnxfold.folding.fold_model import Decision, FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
-from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
@@ -89,9 +88,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
     prepared = task.prepared(data.inputs, chooses=request.widths is None)
     timer = real_timer(task.opened, config.threads)
     limit = parse_latency(config.max_latency or "")
-    by_selection = find_method("prune-l2")
-    quick = [replace(graph, method=by_selection, inputs=None, candidates=None) for graph in prepared.graphs]
-    selection = replace(prepared, inputs=None, graphs=quick)
+    selection = task.by_selection()
     most = 1.0 + config.tolerance / 100.0
     tries: list[_Try] = []
     table, correction, fast, slow = LatencyTable.from_dict(config.latency_table), 1.0, math.inf, 0.0
