@@ -24,6 +24,7 @@ from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import load_arrays
+from onnxfold.inputs.tokens.cache_heads import cache_heads
 from onnxfold.inspection import Inspection, inspect, inspect_model, measure
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
@@ -103,7 +104,8 @@ def fold_request(
         task = open_task(file.model, config, progress, networks=networks, shared_inputs=run_on, size=file.size)
         reads = files_read(file.source, config, file.folder)
         dropped = drop_blocks(task)
-        before = BeforeFold.of(dropped, file, start)
+        heads = cache_heads(dropped.task.opened.view) if config.allow_cache_change else None
+        before = BeforeFold(start, file, dropped, heads)
         may_keep = bool(dropped.blocks or task.opened.shared or file.size)
         way = find_way(dropped.task, may_keep=may_keep, need_of=partial(_need_of, config.dtype))
         data = dropped.inputs or way.task.inputs(needed=way.needs_inputs)

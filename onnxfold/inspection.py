@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.channels import FoldGroup
@@ -14,14 +13,14 @@ from onnxfold.config.signatures import takes_options
 from onnxfold.folders import takes_folders
 from onnxfold.folding import open_model
 from onnxfold.folding.prepare import spare_weights
+from onnxfold.folding.probes.measure_latency import profile_network
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.nodes import dequantized_tensors
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
-from onnxfold.latency.layers import LatencyProfile, profile_layers
+from onnxfold.latency.layers import LatencyProfile
 from onnxfold.passes.normalize.unneeded import ShareEqualWeights
 from onnxfold.quantize.integers import dequantize
 from onnxfold.report import ModelSize, Refusal
@@ -162,8 +161,7 @@ def inspect_model(
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
     form, view = _form(options), load(model, options["input_shapes"])
     size_bytes = open_model.bytes_of(model, view)
-    feeds = partial(noise_inputs, samples=1, seed=0, view=view)
-    profile = profile_layers(view, feeds, threads=threads) if wanted else None
+    profile = profile_network(view, threads) if wanted else None
     form = _with_plain_weights(form, view, model)
     size = open_model.stored_size(view, size_bytes)
     integers = sum(view.weight_size(name) for name in dequantized_tensors(view.nodes) if view.is_weight(name))

@@ -17,7 +17,7 @@ from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.networks.joined_model import JoinedModel, joined_inputs
 from onnxfold.folding.one_graph import with_candidates
 from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, integer_reason, open_model
-from onnxfold.folding.prepare import Folded, PreparedModel, prepare
+from onnxfold.folding.prepare import PreparedModel, prepare
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
@@ -38,7 +38,6 @@ class FoldTask:
     progress: Progress
     networks: JoinedModel | None = None  # the networks that the model is made of, where networks are merged
     shared_inputs: ChosenInputs | None = None  # what several folds run the model on, where that is known before
-    done: tuple[Folded, ...] = ()  # what was done to its graphs before
 
     @property
     def reference(self) -> ModelLike:
@@ -76,7 +75,7 @@ class FoldTask:
         `chooses` says whether losses choose the widths: all candidates are computed then, before any graph is folded.
         """
         prepared = prepare(self.opened, self.method, inputs, self.config.seed)
-        return replace(with_candidates(prepared, self.progress) if chooses else prepared, done=self.done)
+        return with_candidates(prepared, self.progress) if chooses else prepared
 
     def by_selection(self) -> PreparedModel:
         """Return the model for folds by a selection of channels, which take little time: widths alone matter."""
@@ -129,17 +128,11 @@ def open_task(
     shared_inputs: ChosenInputs | None = None, size: ModelSize | None = None,
 ) -> FoldTask:  # fmt: skip
     """Open a model, and check the options that depend on it; `size` is what it cost before words went."""
-    names = {"cluster": config.cluster, "repair": config.repair}
-    method = find_method(config.method, **names, of_networks=networks is not None)
+    method = find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
     tables = method.partitioner.rotates == "tables" and config.may_add_products
-    form = GraphForm(
-        ties,
-        tables=tables,
-        queries=tables,
-        streams=method.partitioner.rotates == "streams",
-        rare=rare_words(model, config.tokenizer) if tables else (),
-    )
+    rare = rare_words(model, config.tokenizer) if tables else ()
+    form = GraphForm(ties, tables=tables, queries=tables, streams=method.partitioner.rotates == "streams", rare=rare)
     needs_groups = not (config.keeps_widths or config.lossless)
     opening = Opening(form, needs_groups, shares=networks is None, sizes=generates(config), runs=config.verify)
     opened = open_model(model, config.input_shapes, progress, opening)

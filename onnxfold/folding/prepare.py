@@ -75,7 +75,6 @@ class PreparedModel:
     opened: OpenedModel
     inputs: ModelInputs | None  # what the main graph is run on
     graphs: list[Prepared]  # its graphs, outer ones first
-    done: tuple[Folded, ...] = ()  # what was done to them before
 
     @property
     def losses(self) -> list[Matrix]:

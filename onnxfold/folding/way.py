@@ -44,8 +44,9 @@ def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> Fo
     done = _fold_caches(task, prepared, request)
     form, (main,) = replace(opened.form, ties=no_ties), opened.scopes
     scopes = open_scopes(main.view, form) if done else [form.open(main)]
-    rest = replace(task, opened=replace(opened, scopes=scopes, form=form), done=done)
-    return fold_once(rest, replace(rest.request(may_keep_all=True), may_keep=True), data)
+    rest = replace(task, opened=replace(opened, scopes=scopes, form=form))
+    folded = fold_once(rest, replace(rest.request(may_keep_all=True), may_keep=True), data)
+    return replace(folded, graphs=[*done, *folded.graphs])
 
 
 def _tied(task: FoldTask) -> set[str]:

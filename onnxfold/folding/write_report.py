@@ -38,12 +38,6 @@ class BeforeFold:
     dropped: Dropped  # what was dropped, and the model that is left
     heads: Heads | None  # heads in its caches; None where caches stay as they are
 
-    @classmethod
-    def of(cls, dropped: Dropped, file: FoldedFile, start: float) -> "BeforeFold":
-        """Return the facts about a model that its fold changes."""
-        opened, config = dropped.task.opened, dropped.task.config
-        return cls(start, file, dropped, cache_heads(opened.view) if config.allow_cache_change else None)
-
     def update_folder(self, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
         """Return the folder whose copy states the new sizes of the caches, and notes on them."""
         if self.heads is None:

@@ -115,7 +115,6 @@ def _sketch(values: Array, signs: Array) -> Array:
     width = values.shape[-1]
     if width <= _BUCKETS:
         return values
-    padded = np.zeros((*values.shape[:-1], -(-width // _BUCKETS) * _BUCKETS), np.float32)
-    padded[..., :width] = values * signs
+    padded = np.pad((values * signs).astype(np.float32), [(0, 0)] * (values.ndim - 1) + [(0, -width % _BUCKETS)])
     sums: Array = padded.reshape(*values.shape[:-1], -1, _BUCKETS).sum(axis=-2)
     return sums

@@ -57,11 +57,8 @@ def run_trials(
     answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
     trials = _Trials(Activations(view, [batch]), changes, tokens, locally, answers)
     nodes = view.nodes
-    first: dict[int, int] = {}
-    for i, node in enumerate(nodes):
-        first |= {change.trial: i for change in changes.get(node_key(node), ()) if change.trial not in first}
-    has_scores = bool(first) and tokens is not None
-    alone = max([*first.values(), len(nodes) - _ALONE]) if has_scores else len(nodes)
+    changed = [i for i, node in enumerate(nodes) if node_key(node) in changes]
+    alone = max(*changed, len(nodes) - _ALONE) if changed and tokens is not None else len(nodes)
     for node in trials.walk.walk(tell=lambda done, _: tell(done, len(nodes)), until=alone):
         trials.run(node)
     tell(alone, len(nodes))

@@ -45,6 +45,7 @@ class Criterion(ABC):
     most: ClassVar[float] = 0.98
     includes_most: ClassVar[bool] = False
     resolution: ClassVar[float] = 0.016
+    refused: ClassVar[str]  # the form of a refusal
     names: list[str]  # outputs that are compared
     held_out: Batches  # batches of the inputs that decide
     samples: int
@@ -61,9 +62,9 @@ class Criterion(ABC):
     def _judge(self, outputs: list[Array]) -> Judgement:
         """Judge outputs beside the original's."""
 
-    @abstractmethod
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds, `reached` being the share that a fold keeps at the sparsity that was tried."""
+        return self.refused.format(self, removed=removed, reached=reached)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,10 @@ class KeepsFidelity(Criterion):
 
     least: float
     called: str = "held out"  # kind of the held-out inputs
+    refused = (
+        "a fidelity of {0.least:g} cannot be kept: with {removed:.0%} of the weights removed it is {reached}; "
+        "ask for less, or give --calibration"
+    )
 
     def _judge(self, outputs: list[Array]) -> Judgement:
         try:
@@ -92,13 +97,6 @@ class KeepsFidelity(Criterion):
             sure = f" (95 % confidence interval {low:.1%} to {high:.1%})"
         return kept, f"{kept:.1%} fidelity{sure} on {self.samples} held-out inputs"
 
-    def refusal(self, removed: float, reached: str) -> str:
-        """Return why no fold holds."""
-        return (
-            f"a fidelity of {self.least:g} cannot be kept: with {removed:.0%} of the weights removed it is {reached}; "
-            "ask for less, or give --calibration"
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class SurelyKeepsFidelity(KeepsFidelity):
@@ -108,6 +106,10 @@ class SurelyKeepsFidelity(KeepsFidelity):
     includes_most = True
     resolution = 0.04  # every step costs a fold
     fit: str = ""  # kind of the inputs that folds are fitted on
+    refused = (
+        "without a goal a fold surely keeps {0.least:.0%} of the answers, and with {removed:.0%} of the weights "
+        "removed it surely keeps {reached}, judged on {0.samples} inputs (--calibration gives more)"
+    )
 
     def _kept(self, report: FidelityReport) -> tuple[float, str]:
         samples = report if self.fit == DATA else None
@@ -126,19 +128,16 @@ class SurelyKeepsFidelity(KeepsFidelity):
             return low, summary
         return low, f"{summary}, at least {low:.1%} with 90 % confidence,"
 
-    def refusal(self, removed: float, reached: str) -> str:
-        """Return why no fold holds."""
-        return (
-            f"without a goal a fold surely keeps {self.least:.0%} of the answers, and with {removed:.0%} of the "
-            f"weights removed it surely keeps {reached}, judged on {self.samples} inputs (--calibration gives more)"
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class KeepsAccuracy(Criterion):
     """Keeps the top-1 accuracy on labelled samples, up to a drop."""
 
     labels: Array
+    refused = (
+        "a loss of at most {0.allowance:g} points of accuracy cannot be kept: with {removed:.0%} of the weights "
+        "removed it is {reached} points on {0.samples} held-out samples; allow more"
+    )
 
     def _judge(self, outputs: list[Array]) -> Judgement:
         before, after = correct_answers(self.reference, self.labels), correct_answers(outputs, self.labels)
@@ -152,13 +151,6 @@ class KeepsAccuracy(Criterion):
         margin = self.allowance - drop
         return Judgement(margin >= -1e-9, margin, f"{drop:.3g}", str(record), record)
 
-    def refusal(self, removed: float, reached: str) -> str:
-        """Return why no fold holds."""
-        return (
-            f"a loss of at most {self.allowance:g} points of accuracy cannot be kept: with {removed:.0%} of the "
-            f"weights removed it is {reached} points on {self.samples} held-out samples; allow more"
-        )
-
 
 #: Largest relative error that is rounding: of types with few digits, and of others.
 _COARSE, _FINE = 5e-3, 1e-4
@@ -168,11 +160,11 @@ _Z999 = 3.2905267314919255
 
 def require_fidelity(least: float | None, report: FidelityReport | None) -> None:
     """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for."""
-    for output in [] if least is None or report is None else report.outputs:
+    if least is None or report is None:
+        return
+    for output in report.outputs:
         share, count = output.top1_agreement, output.top1_samples
-        if share is None or not count or least is None:
-            continue
-        if wilson_interval(round(share * count), count, _Z999)[1] < least:
+        if share is not None and count and wilson_interval(round(share * count), count, _Z999)[1] < least:
             raise BudgetError(
                 f"a fidelity of {least:g} is not kept: output '{output.output}' agrees on {share:.1%} of "
                 f"{count} further samples; ask for less, or give --calibration"
