@@ -17,7 +17,6 @@ from onnxfold.folding.probes.measure_latency import profile_network
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.nodes import dequantized_tensors
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile
@@ -221,8 +220,7 @@ def _form(options: InspectOptions) -> open_model.GraphForm:
     """Return the form in which graphs are analysed, but for what depends on the model."""
     request: dict[str, Any] = {**options, "input_shapes": options["input_shapes"] or NOTHING}
     config = FoldConfig(**request)
-    ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
-    return open_model.GraphForm(ties, tables=True)
+    return open_model.GraphForm(config.allow_cache_change, config.per_layer_cache, tables=True)
 
 
 def _with_plain_weights(form: open_model.GraphForm, view: GraphView, model: ModelLike) -> open_model.GraphForm:

@@ -20,7 +20,6 @@ from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, integer
 from onnxfold.folding.prepare import PreparedModel, prepare
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.progress import Progress
@@ -129,10 +128,10 @@ def open_task(
 ) -> FoldTask:  # fmt: skip
     """Open a model, and check the options that depend on it; `size` is what it cost before words went."""
     method = find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=networks is not None)
-    ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
     tables = method.partitioner.rotates == "tables" and config.may_add_products
     rare = rare_words(model, config.tokenizer) if tables else ()
-    form = GraphForm(ties, tables=tables, queries=tables, streams=method.partitioner.rotates == "streams", rare=rare)
+    caches, streams = (config.allow_cache_change, config.per_layer_cache), method.partitioner.rotates == "streams"
+    form = GraphForm(*caches, tables=tables, streams=streams, queries=tables, rare=rare)
     needs_groups = not (config.keeps_widths or config.lossless)
     opening = Opening(form, needs_groups, shares=networks is None, sizes=generates(config), runs=config.verify)
     opened = open_model(model, config.input_shapes, progress, opening)

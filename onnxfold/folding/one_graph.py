@@ -59,24 +59,13 @@ class GroupTasks:
     def candidates(self, i: int, moments: Sequence[ConsumerMoments], narrowest: int = 1) -> Candidates:
         """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
         prepared, group = self.prepared, self.prepared.groups[i]
-        inputs = prepared.inputs
-        graph = ComparedGraph(
-            self.matched,
-            self.stored,
-            with_deviation=prepared.repair.units.keeps_deviation,
-            # Inner channels of language models are products of gates, which means of factors say little of.
-            merges=inputs is None or not inputs.are_tokens,
-            words=None if inputs is None else inputs.tokens.words,
-        )
-        task = Task(
-            graph,
-            group,
-            prepared.duplicates[i],
-            moments,
-            narrowest=max(narrowest, group.block_count),
-            sources=prepared.sources[i] if prepared.sources else Sources(),
-            metric=self.metrics.get(i),
-        )
+        inputs, units = prepared.inputs, prepared.repair.units
+        # Inner channels of language models are products of gates, which means of factors say little of.
+        merges, words = inputs is None or not inputs.are_tokens, None if inputs is None else inputs.tokens.words
+        graph = ComparedGraph(self.matched, self.stored, units.keeps_deviation, merges, words)
+        narrowest = max(narrowest, group.block_count)
+        sources = prepared.sources[i] if prepared.sources else Sources()
+        task = Task(graph, group, prepared.duplicates[i], moments, narrowest, sources, self.metrics.get(i))
         row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner
         return row.candidates(task)
 
@@ -298,14 +287,11 @@ def _observe_consumers(
 
 def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple[str, str]]) -> tuple[GroupRecord, ...]:
     """Return the report's record of every group, with the clustering and the repair of those that shrank."""
-    records = []
+    records, method = [], prepared.method
     for i, (group, width, classes) in enumerate(zip(prepared.groups, widths, prepared.duplicates, strict=True)):
         duplicates = group.size - int(classes.max()) - 1
-        requested = (
-            ROTATION if group.is_there_to_rotate and prepared.method.partitioner.rotates else prepared.method.cluster,
-            prepared.method.repair,
-        )
-        how = used.get(i, ("", ""))
+        cluster = ROTATION if group.is_there_to_rotate and method.partitioner.rotates else method.cluster
+        requested, how = (cluster, method.repair), used.get(i, ("", ""))
         records.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *how))
     return tuple(records)
 
@@ -331,14 +317,10 @@ def insert_used_seams(prepared: Prepared, widths: Sequence[int]) -> tuple[Prepar
     scope = replace(scope, analysis=replace(scope.analysis, groups=[group for group, _ in kept]))
     if prepared.method.partitioner.averages and not prepared.sources:
         DeadToDuplicates(tuple(scope.analysis.groups))(scope.view)
-    chosen = replace(
-        prepared,
-        scope=scope,
-        duplicates=tuple(prepared.duplicates[i] for i in numbers),
-        sources=tuple(prepared.sources[i] for i in numbers) if prepared.sources else (),
-        candidates=None if prepared.candidates is None else [prepared.candidates[i] for i in numbers],
-    )
-    return chosen, numbers
+    duplicates = tuple(prepared.duplicates[i] for i in numbers)
+    sources = tuple(prepared.sources[i] for i in numbers) if prepared.sources else ()
+    candidates = None if prepared.candidates is None else [prepared.candidates[i] for i in numbers]
+    return replace(prepared, scope=scope, duplicates=duplicates, sources=sources, candidates=candidates), numbers
 
 
 def _places(group: FoldGroup, names: Container[str]) -> Iterator[tuple[Axis, bytes]]:

@@ -4,7 +4,7 @@ A scope is one graph of a model: the main graph, or the body of an If, Loop or S
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -12,7 +12,6 @@ from os import PathLike
 from onnxfold.budget.costs.running import model_size
 from onnxfold.budget.costs.weights import FREE_DIMENSION, count_parameters
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
-from onnxfold.channels.declarations import Tie
 from onnxfold.channels.group import lists_by_key, members_by_tensor
 from onnxfold.channels.walker import node_name
 from onnxfold.cluster.partition import Labels
@@ -29,6 +28,7 @@ from onnxfold.graph.spill import SpillFile
 from onnxfold.graph.tensors import LazyTensor, Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import image_sizes, needed_batch, needed_sizes
+from onnxfold.inputs.tokens.cache_heads import cache_ties
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, Pipeline
@@ -70,17 +70,12 @@ class Scope:
         return replace(self, analysis=self.form.analyse(self.view), trial=None, records=[*self.records, *done.records])
 
 
-def no_ties(view: GraphView) -> Sequence[Tie]:
-    """Let all inputs and outputs stay as they are."""
-    return ()
-
-
 @dataclass(frozen=True)
 class GraphForm:
     """The form that a main graph is brought into, and analysed in."""
 
-    #: Takes a normalised graph, returns the axes of its inputs and outputs that may change.
-    ties: Callable[[GraphView], Sequence[Tie]] = no_ties
+    caches: bool = False  # whether heads in caches may go, and whether they may in each layer by itself
+    per_layer: bool = False
     tables: bool = False  # whether tables of words, and residual streams, are channels that may be rotated
     streams: bool = False
     queries: bool = False  # whether queries of attention with a cache may become products of two narrower weights
@@ -107,7 +102,8 @@ class GraphForm:
 
     def analyse(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
-        return find_groups(view, self.ties(view), streams=self.streams)
+        ties = cache_ties(view, per_layer=self.per_layer) if self.caches else ()
+        return find_groups(view, ties, streams=self.streams)
 
 
 #: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.

@@ -128,11 +128,10 @@ def spare_weights(scopes: Sequence[Scope]) -> int:
     """Return how many weights belong to channels that are dead, or exact duplicates of others."""
     copies = copy_scopes(list(scopes))
     graphs = [(scope.analysed, scope.analysis.groups) for scope in copies]
-    widths = []
-    for view, groups in graphs:
-        widths += [
-            lossless_width(group, classes) if may_shrink(group) and not group.seam.spare else group.size
-            for classes, group in zip(exact_duplicates(view, groups), groups, strict=True)
-        ]
+    pairs = [pair for view, groups in graphs for pair in zip(groups, exact_duplicates(view, groups), strict=True)]
+    widths = [
+        lossless_width(group, classes) if may_shrink(group) and not group.seam.spare else group.size
+        for group, classes in pairs
+    ]
     cost = WeightCost(graphs)
-    return int(cost([group.size for _, groups in graphs for group in groups]) - cost(widths))
+    return int(cost([group.size for group, _ in pairs]) - cost(widths))

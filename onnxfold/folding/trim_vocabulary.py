@@ -72,11 +72,8 @@ def trim_vocabulary(model: ModelLike, config: FoldConfig, progress: Progress) ->
         for name, was, is_now in zip(after.output_names, before.run(old), after.run(feeds), strict=True):
             _require_same(name, was[..., kept] if was.shape[-1] == words else was, is_now)
     answers = "answer as before; what else is measured is beside the model with these words"
-    notes = (
-        f"vocabulary: {len(kept):,} of {words:,} words stay, and {answers if config.verify else 'nothing ran'}",
-        *notes,
-    )
-    return FoldedFile(folder.model, path, replace(copy, draft=draft), size, notes)
+    note = f"vocabulary: {len(kept):,} of {words:,} words stay, and {answers if config.verify else 'nothing ran'}"
+    return FoldedFile(folder.model, path, replace(copy, draft=draft), size, (note, *notes))
 
 
 def _require_same(name: str, before: Array, after: Array) -> None:

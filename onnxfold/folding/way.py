@@ -10,7 +10,7 @@ from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask, fold_once
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.one_graph import fold_graph
-from onnxfold.folding.open_model import no_ties, open_scopes
+from onnxfold.folding.open_model import open_scopes
 from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.folding.probes.measure_latency import add_latency_table
 from onnxfold.folding.search.fidelity_search import fold_lossless, smallest_fold, smallest_request
@@ -42,7 +42,7 @@ def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> Fo
     """Fold heads in caches first, and to the widths of the request in the model that is left."""
     prepared, opened = task.prepared(data.inputs, chooses=True), task.opened
     done = _fold_caches(task, prepared, request)
-    form, (main,) = replace(opened.form, ties=no_ties), opened.scopes
+    form, (main,) = replace(opened.form, caches=False), opened.scopes
     scopes = open_scopes(main.view, form) if done else [form.open(main)]
     rest = replace(task, opened=replace(opened, scopes=scopes, form=form))
     folded = fold_once(rest, replace(rest.request(may_keep_all=True), may_keep=True), data)

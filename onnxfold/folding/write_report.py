@@ -61,6 +61,9 @@ def write_report(
     diagnostics = join_diagnostics([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
     estimate, not_estimated = estimate_agreement(verified.fidelity, verified.samples, kind, diagnostics)
+    groups = [record for graph in folded.graphs for record in graph.groups]
+    is_lossy = any(record.is_lossy for record in groups)
+    closeness, unmeasured = verified.samples or verified.fidelity, verified.unmeasured or "not verified"
     libraries = ["numpy", "onnx", "onnxruntime", "scipy", *(["torch"] if kind == INVERTED or refinement else [])]
     report = FoldReport(
         method=config.method,
@@ -68,7 +71,7 @@ def write_report(
         requested=config.request,
         before=opened.size,
         after=written.size,
-        groups=[record for graph in folded.graphs for record in graph.groups],
+        groups=groups,
         refusals=all_refusals(opened.scopes),
         passes=[record for graph in folded.graphs for record in graph.passes],
         cluster=method.cluster,
@@ -80,13 +83,7 @@ def write_report(
         estimate=estimate,
         not_estimated=not_estimated,
         fidelity_on_samples=verified.samples,
-        verdict=verdict_on(
-            verified.samples or verified.fidelity,
-            verified.unmeasured or "not verified",
-            estimate=estimate,
-            doubt=not_estimated,
-            is_lossy=any(record.is_lossy for graph in folded.graphs for record in graph.groups),
-        ),
+        verdict=verdict_on(closeness, unmeasured, estimate=estimate, doubt=not_estimated, is_lossy=is_lossy),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),

@@ -23,7 +23,6 @@ from onnxfold.config import NOTHING
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.open_model import GraphForm, OpenedModel, Opening, open_model
-from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.progress import silent
 from testing.genai_models import HEADS, INNER, SIZE, genai_decoder
 from testing.language_models import WIDTH, WORDS, attention_decoder, decoder
@@ -38,7 +37,7 @@ def _grouped() -> onnx.ModelProto:
 
 
 def _opened(model: onnx.ModelProto, *, per_layer: bool = False) -> OpenedModel:
-    return open_model(model, NOTHING, silent, Opening(GraphForm(allowed_ties(allowed=True, per_layer=per_layer))))
+    return open_model(model, NOTHING, silent, Opening(GraphForm(caches=True, per_layer=per_layer)))
 
 
 def _cached(result: FoldResult) -> list[int]:

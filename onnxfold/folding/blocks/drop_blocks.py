@@ -63,10 +63,8 @@ def droppable_blocks(
     # Of a block, branches behind each other that may go go together.
     runs = (run for block in blocks for run in groupby(block, key=lambda branch: branch.join in stays))
     parts = [tuple(part) for stay, part in runs if not stay]
-    return (
-        [Droppable(part, *_along(view, part, caches)) for part in parts],
-        [(branch.name, stays[branch.join]) for branch in branches if branch.join in stays],
-    )
+    droppable = [Droppable(part, *_along(view, part, caches)) for part in parts]
+    return droppable, [(branch.name, stays[branch.join]) for branch in branches if branch.join in stays]
 
 
 def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *, may_change: bool) -> str:
@@ -309,10 +307,8 @@ def influences(view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches
             before[i] = walk.values[branch.stream]
         if node_key(node) in lasts:
             i, branch = lasts[node_key(node)]
-            results = [
-                x + f + _bias(view, node)
-                for x, f in zip(walk.values[branch.stream], walk.values[branch.result], strict=True)
-            ]
+            added = zip(walk.values[branch.stream], walk.values[branch.result], strict=True)
+            results = [x + f + _bias(view, node) for x, f in added]
             cosines = []
             for x, y in zip(map(_vectors, before.pop(i)), map(_vectors, results), strict=True):
                 norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)

@@ -117,12 +117,9 @@ def join_models(
     grouped = graph.view.copy()
     BlocksToGroups(len(networks))(grouped)
     sizes = [stored_size(view, bytes_of(source, view)) for source in models for view in [load(source)]]
-    macs = [size.macs for size in sizes]
-    size = ModelSize(
-        sum(s.parameters for s in sizes),
-        None if None in macs else sum(m or 0 for m in macs),
-        sum(s.size_bytes for s in sizes),
-    )
+    macs = [size.macs for size in sizes if size.macs is not None]
+    all_macs = sum(macs) if len(macs) == len(sizes) else None
+    size = ModelSize(sum(s.parameters for s in sizes), all_macs, sum(s.size_bytes for s in sizes))
     joined = JoinedModel(tuple(models), tuple(networks), graph, model, to_model(grouped), size, tuple(matches), notes)
     _require_exact(joined)
     return joined
@@ -222,8 +219,6 @@ def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:
 
 def network_twice(joined: JoinedModel, merged: Session, number: int) -> tuple[Answering, Answering]:
     """Return a network by its number, as it was given, and as a merged model answers in its place."""
-    own = Session(joined.sources[number])
-    return (
-        Answering(own.output_names, partial(_run_by_place, own)),
-        Answering(joined.networks[number].view.output_names, lambda feeds: joined.share(merged.run(feeds), number)),
-    )
+    own, names = Session(joined.sources[number]), joined.networks[number].view.output_names
+    as_merged = Answering(names, lambda feeds: joined.share(merged.run(feeds), number))
+    return Answering(own.output_names, partial(_run_by_place, own)), as_merged

@@ -4,8 +4,7 @@ A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from onnxfold.channels.declarations import Axis, Tie
 from onnxfold.graph.view import GraphView
@@ -49,11 +48,6 @@ def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
     if per_layer:
         return [Tie((axis,)) for axis in heads]
     return [Tie(tuple(a for a in heads if heads[a] == count)) for count in sorted({h or 0 for h in heads.values()})]
-
-
-def allowed_ties(*, allowed: bool, per_layer: bool) -> Callable[[GraphView], Sequence[Tie]]:
-    """Return a function from a normalised graph to the axes of its inputs and outputs that may change."""
-    return partial(cache_ties, per_layer=per_layer) if allowed else lambda view: ()
 
 
 def cache_outputs(outputs: Iterable[str]) -> tuple[str, ...]:
