@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partitioners import ROTATION, SELECTION, Partitioner, find_partitioner
@@ -92,31 +91,18 @@ REPAIRS = {
     r.name: r
     for r in (
         Repair("none", "nothing", lambda task: (), STORED),
-        Repair(
-            "approximate", "rescale by the correlation of the merged rows (Fold-AR)",
-            lambda t: (RepairApproximate(t.matched, t.plan),),
-            needs_averages=True,
-        ),
-        Repair(
-            "independent", "rescale as if merged channels were independent (IFM's variances)",
-            lambda t: (RepairApproximate(t.matched, t.plan, independent=True),),
-            needs_averages=True,
-        ),
-        Repair(
-            "recalibrate", "statistics of the folded network on inputs (Fold-R, REPAIR)",
-            lambda t: (Recalibrate(t.compared, t.plan, t.observed, t.progress),),
-            needs_inputs=True,
-        ),
-        Repair(
-            "least-squares", "consumers refitted beside the original, statistics restored",
-            lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.progress, t.seed),), OUTPUT,
-            needs_inputs=True, adds_biases=True,
-        ),
-        Repair(
-            "bias", "the mean of what is dropped becomes a bias (FLAP)",
-            lambda t: (RepairBias(t.compared, t.plan, t.observed, t.progress),), STORED,
-            needs_inputs=True, adds_biases=True, adds_nodes=True,
-        ),
+        Repair("approximate", "rescale by the correlation of the merged rows (Fold-AR)",
+               lambda t: (RepairApproximate(t.matched, t.plan),), needs_averages=True),
+        Repair("independent", "rescale as if merged channels were independent (IFM's variances)",
+               lambda t: (RepairApproximate(t.matched, t.plan, independent=True),), needs_averages=True),
+        Repair("recalibrate", "statistics of the folded network on inputs (Fold-R, REPAIR)",
+               lambda t: (Recalibrate(t.compared, t.plan, t.observed, t.progress),), needs_inputs=True),
+        Repair("least-squares", "consumers refitted beside the original, statistics restored",
+               lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.progress, t.seed),), OUTPUT,
+               needs_inputs=True, adds_biases=True),
+        Repair("bias", "the mean of what is dropped becomes a bias (FLAP)",
+               lambda t: (RepairBias(t.compared, t.plan, t.observed, t.progress),), STORED,
+               needs_inputs=True, adds_biases=True, adds_nodes=True),
     )
 }  # fmt: skip
 
@@ -133,24 +119,13 @@ class Method:
     repair: str  # a row of :data:`REPAIRS`
     inputs: str  # what the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`
     summary: str  # one line for the help text
-    #: What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given for
-    #: them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
-    narrows: Literal["groups", "streams", "depth"] = "groups"
+    only_streams: bool = False  # whether groups but residual streams keep their widths unless a ratio is given for them
+    drops_blocks: bool = False  # whether it drops whole residual blocks, and keeps the widths of all others
     #: The blocks that are folded unless a ratio is given for their groups, from one fraction of the depth to another.
     depth: tuple[float, float] = (0.0, 1.0)
     #: Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     adds_text: bool = False
     language: "Method | None" = None  # what the row is for language models, where that is something else
-
-    @property
-    def drops_blocks(self) -> bool:
-        """Whether it drops whole residual blocks, and keeps the widths of all others."""
-        return self.narrows == "depth"
-
-    @property
-    def only_streams(self) -> bool:
-        """Whether groups other than residual streams keep their widths unless a ratio is given for them."""
-        return self.narrows == "streams"
 
     @property
     def partitioner(self) -> Partitioner:
@@ -218,19 +193,13 @@ class Method:
 METHODS = {
     m.name: m
     for m in (
-        Method(
-            "fold-ls", "elimination", "least-squares", "auto", "drop or merge, refit by least squares (no data)",
-            adds_text=True,
-        ),
-        Method(
-            "fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)",
-            # The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads, which
-            # are averaged like channels; no repair.
-            language=Method(
-                "fold-ar", "kmeans-heads", "none", "auto", "k-means of channels and of heads, mean",
-                depth=(FOLD_AR_START, FOLD_AR_STOP),
-            ),
-        ),
+        Method("fold-ls", "elimination", "least-squares", "auto", "drop or merge, refit by least squares (no data)",
+               adds_text=True),
+        Method("fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)",
+               # The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads,
+               # which are averaged like channels; no repair.
+               language=Method("fold-ar", "kmeans-heads", "none", "auto", "k-means of channels and of heads, mean",
+                               depth=(FOLD_AR_START, FOLD_AR_STOP))),
         Method("fold-naive", "kmeans", "none", "auto", "k-means, mean, no repair"),
         Method("fold-r", "kmeans", "recalibrate", "data", "k-means, mean, statistics from your data (--calibration)"),
         Method("fold-dir", "kmeans", "recalibrate", "deep-inversion", "fold-r on inverted images (needs torch)"),
@@ -240,11 +209,10 @@ METHODS = {
         Method("flap", "flap", "bias", "auto", "keep the channels that fluctuate most, means become biases"),
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
         Method("inn", "inn", "none", "auto", "integral neural networks: channels resampled on a smooth order"),
-        Method(
-            "slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
-            narrows="streams",
-        ),
-        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", "depth"),
+        Method("slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
+               only_streams=True),
+        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least",
+               drops_blocks=True),
     )
 }  # fmt: skip
 

@@ -127,25 +127,23 @@ class GroupCandidates:
     def probes(self) -> dict[int, Probe]:
         """Return a probe of every group that was seen, and give up the moments."""
         while self._waiting:
-            i, moments = self._waiting.popitem()
-            if moments:
-                self._probes[i] = self._probe(i, moments)
-            self._candidates[i].settle()
+            self._settle(*self._waiting.popitem())
         return dict(sorted(self._probes.items()))
 
     def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
             self._candidates[i] = self._tasks.candidates(i, moments)
-            if self._at_once and moments and not self._compare:
-                self._probes[i] = self._probe(i, moments)
             if self._at_once:
-                self._candidates[i].settle()
+                self._settle(i, moments)
         if self._tasks.stored.scratch is not None:
             memory.give_back()
 
-    def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
+    def _settle(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
+        """Make the probe of a group that was seen, after which its moments are needed no longer."""
         candidates, held = self._candidates[i], self._tasks.stored.held
-        return Probe(self._groups[i], candidates, moments, of_tokens=self._at_once, held=held)
+        if moments and not self._compare:
+            self._probes[i] = Probe(self._groups[i], candidates, moments, of_tokens=self._at_once, held=held)
+        candidates.settle()
 
 
 def with_candidates(prepared: PreparedModel, progress: Progress = silent) -> PreparedModel:

@@ -210,8 +210,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
     run_on = task.shared_inputs or choose_inputs(opened, config, method, progress)
     inputs, view = run_on.inputs, opened.view
     if inputs is None:
-        why = run_on.notes[0] if run_on.notes else "it has no inputs"
-        raise VerificationError(f"blocks are chosen by what they do, and the network cannot be run: {why}")
+        raise VerificationError(f"blocks are chosen by what they do, and the network cannot be run: {run_on.notes[0]}")
     blocks = [droppable.branches for droppable in request.blocks]
     if request.count is None and request.sparsity is None:
         measured = effects(view, blocks, inputs.few_samples(_SAMPLES), inputs.tokens.answers, progress)

@@ -81,14 +81,11 @@ class JoinedModel:
 
     def sources_of(self, scope: Scope) -> tuple[Labels | None, ...]:
         """Return the network that every unit of every group belongs to; None where that is not known."""
-        sources = []
+        sources, owners, copies = [], self.graph.owners, scope.copies
         for group in scope.analysis.groups:
-            places = (
-                (replace(m.axis, tensor=scope.copies.get(m.axis.tensor, m.axis.tensor)), m.positions[:, 0])
-                for m in group.members
-            )
-            owners = self.graph.owners
-            sources.append(next((owners[axis][units] for axis, units in places if axis in owners), None))
+            places = ((m.axis, m.positions[:, 0]) for m in group.members)
+            stored = ((replace(axis, tensor=copies.get(axis.tensor, axis.tensor)), units) for axis, units in places)
+            sources.append(next((owners[axis][units] for axis, units in stored if axis in owners), None))
         return tuple(sources)
 
     def behind(self, node: str) -> list[str]:

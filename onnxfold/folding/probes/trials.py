@@ -62,7 +62,8 @@ def run_trials(
     for node in trials.walk.walk(tell=lambda done, _: tell(done, len(nodes)), until=alone):
         trials.run(node)
     tell(alone, len(nodes))
-    trials.finish(nodes[alone:])
+    if alone < len(nodes):
+        trials.finish(nodes[alone:])
     return trials.outcomes
 
 
@@ -89,11 +90,10 @@ class _Trials:
         Scores of all words take most of the memory: those of one network are there at a time.
         """
         walk = self.walk
-        if nodes:
-            self._begin(nodes[0])
+        self._begin(nodes[0])
         runners = [NodeRunner(walk.view, node, walk.sessions) for node in nodes]
         last = {name: i for i, node in enumerate(nodes) for name in read_names(node)}
-        for place in range(len(self.outcomes) + 1 if nodes else 0):
+        for place in range(len(self.outcomes) + 1):
             values = {name: batches[place] for name, batches in walk.values.items()}
             for i, (node, runner) in enumerate(zip(nodes, runners, strict=True)):
                 values |= self._run_one(node, runner, place, {name: values[name] for name in runner.inputs})
