@@ -4,6 +4,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
@@ -114,13 +115,10 @@ def write_report(
 
 def _sha256(source: ModelLike) -> str:
     """Return the hash of a model's file; empty where there is none, or none that can be read again."""
-    if not isinstance(source, str | Path) or not Path(source).is_file():
-        return ""
-    try:
-        with Path(source).open("rb") as file:
+    if isinstance(source, str | Path) and Path(source).is_file():
+        with suppress(OSError), Path(source).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
+    return ""
 
 
 def _picture(inputs: ModelInputs | None) -> bytes:

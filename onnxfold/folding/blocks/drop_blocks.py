@@ -258,14 +258,12 @@ def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix,
     """Return which branches are dropped, by their places; none if widths alone lose least."""
     losses = task.prepared(inputs, chooses=True).losses
     curves = {group.name: curve for group, curve in zip(all_groups(task.opened.scopes), losses, strict=True)}
-    order = sorted(
-        (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
-    )
+    known = np.flatnonzero(np.isfinite(measured)).tolist()
+    order = sorted(known, key=lambda i: float(measured[i] / branches[i].weights))
     best, chosen, worse = np.inf, list[int](), 0
     for count in range(len(order) + 1):
         trial = order[:count]
-        lost = _predict_loss(task, [branches[i] for i in trial], curves)
-        lost += float(measured[trial].sum())
+        lost = _predict_loss(task, [branches[i] for i in trial], curves) + float(measured[trial].sum())
         worse = 0 if lost < best else worse + 1
         if lost < best:
             best, chosen = lost, trial
@@ -279,8 +277,7 @@ def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str
     trial, _ = remove_blocks(task.opened.copy(), dropped)
     losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in all_groups(trial.scopes)]
     try:
-        request = replace(task, opened=trial).request(may_keep_all=True)
-        widths = request.widths if request.widths is not None else request.choose(losses)
+        widths = replace(task, opened=trial).request(may_keep_all=True).choose(losses)
     except BudgetError:
         return np.inf
     except NothingToFoldError:  # what was dropped is enough
@@ -288,8 +285,6 @@ def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str
     return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
 
 
-#: What the progress callback is told.
-INFLUENCE, EFFECT = "measure blocks", "probe blocks"
 _PICTURES = 4
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -300,7 +295,7 @@ def influences(view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches
     lasts = {block[-1].join: (i, block[-1]) for i, block in enumerate(blocks)}
     walk, before, result = Activations(view, inputs), dict[int, Sequence[Array]](), np.zeros(len(blocks))
     looked_at = {key: (branch.stream, branch.result) for key, (_, branch) in (firsts | lasts).items()}
-    for node in walk.walk(looked_at, partial(progress, INFLUENCE)):
+    for node in walk.walk(looked_at, partial(progress, "measure blocks")):
         if node_key(node) in firsts:
             i, branch = firsts[node_key(node)]
             before[i] = walk.values[branch.stream]
@@ -329,7 +324,7 @@ def effects(
         for i, block in enumerate(blocks)
         for branch in block
     }
-    outcomes = run_trials(view, batch, changes, partial(progress, EFFECT), tokens=tokens)
+    outcomes = run_trials(view, batch, changes, partial(progress, "probe blocks"), tokens=tokens)
     return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
 
 

@@ -18,6 +18,7 @@ from onnxfold.channels.layers import Layer, batch_norm, find_layers
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import VerificationError
 from onnxfold.graph.patterns import only_reader
+from onnxfold.graph.run.session import sample_count
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.walk_batches import affordable_samples
@@ -46,9 +47,8 @@ def diagnose(
     """Compare the activations of a network with those of its fold."""
     if inputs is None:
         return Diagnostics(not_run="this fold ran no network")
-    size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
     samples = affordable_samples(original, _BYTES, _FEWEST, _SAMPLES)
-    whole = inputs[: max(1, samples // max(size, 1))]
+    whole = inputs[: max(1, samples // max(sample_count(inputs[0]), 1))]
     try:
         return _measure_activations(SideBySide(original, folded, plan, whole), groups, progress)
     except VerificationError as error:
