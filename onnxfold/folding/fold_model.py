@@ -88,4 +88,4 @@ def fold_model(prepared: PreparedModel, request: WidthRequest, config: FoldConfi
     sparsity = opened.size.sparsity_of(size)
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(sparsity, 6)})
     size = replace(size, size_bytes=file_bytes(view), macs_per=opened.size.macs_per)  # with the note of the run
-    return FoldedModel(view, request, widths, graphs, prepared.inputs, size, config, opened.stored)
+    return FoldedModel(view, request, widths, graphs, prepared.graphs[0].inputs, size, config, opened.stored)

@@ -73,7 +73,6 @@ class PreparedModel:
     """A model, and all that its fold does not decide."""
 
     opened: OpenedModel
-    inputs: ModelInputs | None  # what the main graph is run on
     graphs: list[Prepared]  # its graphs, outer ones first
 
     @property
@@ -108,7 +107,7 @@ def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, see
         partners = [None] * len(networks) if pairs is None else pairs(scope.analysed, groups, networks)
         sources = tuple(map(Sources, networks, partners))
         graphs.append(Prepared(scope, method, shown, duplicates, seed, sources=sources))
-    return PreparedModel(opened, inputs, graphs)
+    return PreparedModel(opened, graphs)
 
 
 def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:

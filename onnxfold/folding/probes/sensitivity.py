@@ -63,7 +63,7 @@ def sensitivities(
         for node, axis in read if probe.is_lossy else ():
             changes[node, i, axis] = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
     once = lists_by_key((node, change) for (node, _, _), change in changes.items())
-    outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
+    outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
 
@@ -163,7 +163,8 @@ def measured_sensitivities(
     """Return the sensitivity of every group, shape (n_groups,); 1 where nothing could be measured."""
     tables = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in tables}
-    few, is_text = inputs.few_samples(_sample_count(view, inputs)), not inputs.facts.are_words_alone
+    samples = SAMPLES if inputs.are_tokens else affordable_samples(view, _BYTES, _FEWEST, SAMPLES)
+    few, is_text = inputs.few_samples(samples), not inputs.facts.are_words_alone
     texts = (list(_affordable(view, inputs)) or [few]) if tables else []
     count = len(texts) + bool(others)
 
@@ -178,10 +179,6 @@ def measured_sensitivities(
     if is_text:
         by_group[[i for i, group in enumerate(groups) if group.is_between_factors]] *= QUERIES_ELSEWHERE
     return by_group
-
-
-def _sample_count(view: GraphView, inputs: ModelInputs) -> int:
-    return SAMPLES if inputs.are_tokens else affordable_samples(view, _BYTES, _FEWEST, SAMPLES)
 
 
 def _affordable(view: GraphView, inputs: ModelInputs) -> Iterator[dict[str, Array]]:

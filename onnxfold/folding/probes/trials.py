@@ -39,7 +39,7 @@ class Change:
 class TrialOutcome:
     """The losses of a trial."""
 
-    local: float = 0.0  # sum of the relative errors of the nodes that read something else, where these are measured
+    local: float = 0.0  # sum of the relative errors of the nodes that read something else; not of language models
     lost: list[float] = field(default_factory=list)  # what every output loses; NaN where that is not known
 
     @property
@@ -51,11 +51,11 @@ class TrialOutcome:
 
 def run_trials(
     view: GraphView, batch: dict[str, Array], changes: Mapping[str, Sequence[Change]], tell: Callable[[int, int], None],
-    *, tokens: TokenAnswers | None = None, locally: bool = False,
+    *, tokens: TokenAnswers | None = None,
 ) -> dict[int, TrialOutcome]:  # fmt: skip
     """Return the outcome of every trial that met any of its changes."""
     answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
-    trials = _Trials(Activations(view, [batch]), changes, tokens, locally, answers)
+    trials = _Trials(Activations(view, [batch]), changes, tokens, answers)
     nodes = view.nodes
     changed = [i for i, node in enumerate(nodes) if node_key(node) in changes]
     alone = max(*changed, len(nodes) - _ALONE) if changed and tokens is not None else len(nodes)
@@ -74,7 +74,6 @@ class _Trials:
     walk: Activations
     changes: Mapping[str, Sequence[Change]]
     tokens: TokenAnswers | None
-    locally: bool
     answers: set[str]  # outputs whose losses count
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     losses: dict[str, Callable[[Array], float]] = field(default_factory=dict)  # how far other values are from them
@@ -107,7 +106,7 @@ class _Trials:
         # What a recurrence reads is its own result.
         changes = [c for c in self.changes.get(node_key(node), ()) if c.trial == trial and c.tensor in feeds]
         outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
-        if outcome is not None and changes and self.locally:
+        if outcome is not None and changes and self.tokens is None:
             outcome.local += relative_error(runner.run(feeds)[node.output[0]], outputs[node.output[0]])
         for name in self.answers.intersection(outputs):
             if place == 0 and outputs[name].dtype.kind == "f":
