@@ -48,9 +48,9 @@ class FoldResult:
             f"{before.parameters:,} -> {after.parameters:,} parameters",
             f"{show_bytes(before.size_bytes)} -> {show_bytes(after.size_bytes)}",
             f"{self.report.sparsity:.1%} removed by {self.report.method}",
-            *([closeness] if (closeness := self._closeness()) else []),
+            self._closeness(),
         ]
-        return f"<FoldResult: {', '.join(parts)}>"
+        return f"<FoldResult: {', '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks; it fetches nothing."""

@@ -46,11 +46,11 @@ class DeviceFit:
         self._board, self._need_of, self._may_keep = board, need_of, may_keep
         self._quick = task.by_selection()
         graphs = task.opened.graphs
-        self._costs = RamCost(graphs), FlashCost(graphs)
+        costs = RamCost(graphs), FlashCost(graphs)
         free = replace(task, config=_limited_config(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))
         request = free.request(may_keep_all=True)
         narrowest = request.space.narrowest
-        self._least = [cost(narrowest) for cost in self._costs]
+        self._least = [cost(narrowest) for cost in costs]
         if self._least[1] > _HOPELESS * board.model_flash_bytes:
             raise BudgetError(
                 f"{board.name} cannot hold the model: even at its narrowest widths it has {self._least[1]:,} bytes of "
@@ -65,7 +65,7 @@ class DeviceFit:
                     f"{board.name} cannot hold the model: even at its narrowest widths it {reason}; give smaller "
                     f"inputs (--input-shapes){smaller} or another device"
                 )
-        whole = [cost([group.size for group in request.space.groups]) for cost in self._costs]
+        whole = [cost([group.size for group in request.space.groups]) for cost in costs]
         self._limits = self._scale_limits(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
