@@ -24,7 +24,7 @@ from onnxfold.graph.tensors import Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
-from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES
+from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES, sample_shapes
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling
@@ -120,11 +120,9 @@ def most_samples(view: GraphView) -> int:
 
     Counted are their activations in the network and in its fold beside it, and themselves in double precision.
     """
-    declared = {name: view.shape(name) or () for name in view.input_names}
-    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in declared.items() if s}
-    batch = common_batch(view)
-    drawn = 8 * sum(prod(shape) for shape in shapes.values())
-    return Footprint.of(view, shapes).count_fitting(2, memory.limit(), drawn) * batch
+    shapes = sample_shapes(view)
+    drawn = 8 * sum(map(prod, shapes.values()))
+    return Footprint.of(view, shapes).count_fitting(2, memory.limit(), drawn) * common_batch(view)
 
 
 def planned_inversion(

@@ -10,23 +10,22 @@ grains, as surfaces do. What is common to all pixels of an image varies most in 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from onnx import helper
 
 from onnxfold.budget.costs.running import forward_cost
 from onnxfold.budget.costs.weights import FREE_DIMENSION
-from onnxfold.graph.run.session import InputInfo, fixed_batch
+from onnxfold.graph.run.session import InputInfo, batch_of
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
-from onnxfold.inputs.images.input_scale import InputScale, has_channels_last, input_scale
+from onnxfold.inputs.images.input_scale import has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
-from onnxfold.inputs.tokens.interface import Others, TokenInput, TokenInterface, token_interface, whole_feeds
+from onnxfold.inputs.tokens.interface import Others, TokenInput, token_interface, whole_feeds
 from onnxfold.inputs.walk_batches import affordable_samples
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
@@ -219,22 +218,25 @@ def synthetic_inputs(
     """
     interface = token_interface(view)
     if interface is not None:
-        return _token_batches(view, interface, samples, seed, kind)
-    shapes = {name: view.shape(name) or () for name in view.input_names}
-    fixed = fixed_batch(shapes.values())
+        random, size = np.random.default_rng(seed), interface.fixed_batch or min(BATCH, samples)
+        ids_shape = size, interface.length(FREE_DIMENSION)
+        return [
+            whole_feeds(interface, random.integers(0, interface.vocabulary, ids_shape), others(view, seed + i, kind))
+            for i in range(max(samples // size, 1))
+        ]
+    fixed = batch_of(view)
     if not exactly:
         samples = affordable_samples(view, ACTIVATION_BYTES, _MIN_SAMPLES, samples)
     size = fixed or min(BATCH, samples)
     total = samples if exactly and fixed is None else max(1, samples // size) * size
-    # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
-    own = {name: shape[0] for name, shape in shapes.items() if shape and shape[0] not in (None, size)}
     batches: Batches = [{} for _ in range(0, total, size)]
-    for i, (name, shape) in enumerate(shapes.items()):
-        step = own.get(name, size)
-        sizes = step * len(batches) if name in own else total, *(d or FREE_DIMENSION for d in shape[1:])
-        values = _values(view, name, sizes, seed + i, kind) if shape else np.zeros((), _dtype(view, name))
+    for i, info in enumerate(input_infos(view)):
+        # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
+        step = next((d for d in info.shape[:1] if d is not None), size)
+        shape = total if step == size else step * len(batches), *(d or FREE_DIMENSION for d in info.shape[1:])
+        values = _synthetic(view, info, shape, seed + i, kind) if info.shape else np.zeros((), info.dtype)
         for b, batch in enumerate(batches):
-            batch[name] = values[b * step : (b + 1) * step] if shape else values
+            batch[info.name] = values[b * step : (b + 1) * step] if info.shape else values
     return batches
 
 
@@ -246,14 +248,10 @@ def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: Grap
     random = np.random.default_rng(seed)
 
     def values(info: InputInfo | TokenInput, shape: tuple[int, ...]) -> Array:
-        _require_input(info.name, shape)
-        scale = input_scale(view, info.name)
-        if scale is not None:
-            return _scaled(random.standard_normal(shape), scale, info.dtype)
-        is_float, stated = info.dtype.kind == "f", _stated_sizes(view, info.name, info.dtype)
-        if stated is not None:
-            return np.full(shape, stated, info.dtype)
-        return (random.standard_normal(shape) if is_float else random.integers(0, 2, shape)).astype(info.dtype)
+        def draw(kind: str) -> Array:
+            return random.standard_normal(shape) if kind == "f" else random.integers(0, 2, shape)
+
+        return _values(view, info, shape, draw)
 
     interface = token_interface(view)
     if interface is not None:
@@ -288,11 +286,15 @@ def _stated_sizes(view: GraphView, name: str, dtype: np.dtype[np.generic]) -> in
 
 def sample_cost(view: GraphView) -> float:
     """Return the cost of a run of one sample, at the sizes that free dimensions get; 0 where it is not known."""
-    shapes = {name: view.shape(name) for name in view.input_names}
-    free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
     sized = view.copy()
-    sized.assume(free)
+    sized.assume(sample_shapes(view))
     return forward_cost(sized)
+
+
+def sample_shapes(view: GraphView) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs of a single sample, or of a fixed batch, with usual sizes in place of free ones."""
+    infos = input_infos(view)
+    return {i.name: (i.shape[0] or 1, *(d or FREE_DIMENSION for d in i.shape[1:])) for i in infos if i.shape}
 
 
 _WORDS_BY_TYPE = {"i": "random ids", "u": "random ids", "b": "ones"}
@@ -309,49 +311,32 @@ def describe_inputs(view: GraphView) -> str:
     return " and ".join(dict.fromkeys(words)) or "no inputs"
 
 
-def _token_batches(view: GraphView, interface: TokenInterface, samples: int, seed: int, kind: str) -> Batches:
-    """Return batches of random tokens."""
-    random = np.random.default_rng(seed)
-    size = interface.fixed_batch or min(BATCH, samples)
-    batches: Batches = []
-    for i in range(max(samples // size, 1)):
-        ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
-        batches.append(whole_feeds(interface, ids, others(view, seed + i, kind)))
-    return batches
-
-
 def others(view: GraphView, seed: int, kind: str = LEAVES) -> Others:
     """Return a function that makes the inputs of a language model which hold no tokens."""
-    return lambda info, shape: _values(view, info.name, shape, seed, kind).astype(info.dtype)
+    infos = {info.name: info for info in input_infos(view)}
+    return lambda info, shape: _synthetic(view, infos[info.name], shape, seed, kind).astype(info.dtype)
 
 
-def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
-    """Return values of one input, by its type and rank."""
-    _require_input(name, shape)
-    dtype = _dtype(view, name)
-    scale = input_scale(view, name)
+def _synthetic(view: GraphView, info: InputInfo, shape: tuple[int, ...], seed: int, kind: str) -> Array:
+    def draw(type_kind: str) -> Array:
+        if type_kind in "iu":
+            return np.random.default_rng(seed).integers(0, look_up(view, info.name).rows, shape)
+        return np.ones(shape) if type_kind == "b" else _standard(shape, seed, kind)
+
+    return _values(view, info, shape, draw)
+
+
+def _values(
+    view: GraphView, info: InputInfo | TokenInput, shape: tuple[int, ...], draw: Callable[[str], Array]
+) -> Array:
+    """Return values of one input, as they are drawn for the kind of its type; floats are drawn standardised."""
+    # Random numbers are drawn in 8 bytes.
+    memory.require(memory.array_bytes(shape, 8), f"input '{info.name}' of the shape {list(shape)}")
+    scale, stated = input_scale(view, info.name), _stated_sizes(view, info.name, info.dtype)
     if scale is not None:
-        return _scaled(_standard(shape, seed, kind), scale, dtype)
-    random = np.random.default_rng(seed)
-    stated = _stated_sizes(view, name, dtype)
-    if stated is not None:
-        return np.full(shape, stated, dtype)
-    if dtype.kind in "iu":
-        return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
-    if dtype.kind == "b":
-        return np.ones(shape, dtype)
-    return _standard(shape, seed, kind).astype(dtype)
-
-
-def _scaled(standard: Array, scale: InputScale, dtype: np.dtype[np.generic]) -> Array:
-    """Return values of an input in its type, for standardised numbers."""
-    values = scale.values(standard)
-    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
-
-
-def _require_input(name: str, shape: tuple[int, ...]) -> None:
-    """Refuse an input that does not fit into the memory limit; random numbers are drawn in 8 bytes."""
-    memory.require(memory.array_bytes(shape, 8), f"input '{name}' of the shape {list(shape)}")
+        values = scale.values(draw("f"))
+        return (values if info.dtype.kind == "f" else np.rint(values)).astype(info.dtype)
+    return (draw(info.dtype.kind) if stated is None else np.full(shape, stated)).astype(info.dtype)
 
 
 def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
@@ -376,7 +361,3 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
     signal -= signal.mean()
     signal /= max(float(signal.std()), 1e-12)
     return signal
-
-
-def _dtype(view: GraphView, name: str) -> np.dtype[np.generic]:
-    return np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
