@@ -49,7 +49,6 @@ _LONGER, _LONGER_COST, _FEWEST_LONGER = (8, 64), 1e11, 2
 #: Bytes of a text per token at most: no more of a long file is read.
 _TOKEN_BYTES = 32
 
-
 _KINDS = tuple(name for name, kind in SAMPLE_KINDS.items() if kind.are_tokens)
 #: The first tokens of a text, which nothing before them determines.
 _FIRST = 2
@@ -202,16 +201,14 @@ class TokenSource:
                 return self.draw(plan, seed, "the model gives no scores of words, so it cannot write")
             if not model.caches and not model.scores_every_position:
                 return self.draw(plan, seed, "the model scores whole sequences, so it cannot write")
-            if not model.is_causal:
-                return self._fill_in(model, plan, requested, progress)
-            return self._continue(model, plan, requested, progress)
+            banned = banned_ids(self.known, self.interface.vocabulary)
+            writing = Writing(model, banned, seed, progress, requested.sampling)
+            return (self._continue if model.is_causal else self._fill_in)(writing, plan, requested)
         except (VerificationError, MemoryError, MemoryLimitError) as error:
             return self.draw(plan, seed, f"the model cannot write: {error}")
 
-    def _continue(
-        self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress
-    ) -> TokenText:
-        seed, sampling = requested.seed, requested.sampling
+    def _continue(self, writing: Writing, plan: TokenPlan, requested: InputRequest) -> TokenText:
+        model, seed, sampling = writing.model, requested.seed, requested.sampling
         how = "written by the model " + sampling.description
         affordable = token_plan.affordable_text if model.caches else token_plan.affordable_readings
         most, why = affordable(self.view, plan, requested)
@@ -219,7 +216,6 @@ class TokenSource:
             return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
         texts, free = self._draw_starts(self._multiple(whole * sampling.spare), plan.length, requested)
-        writing = self._writing(model, requested, progress)
         if model.caches:
             ids = language_model.continue_texts(writing, texts, free)
         else:
@@ -238,21 +234,16 @@ class TokenSource:
         rest = f"{loose} drawn and read {_LOOSE_READINGS} times, {len(others) - loose} drawn by frequency"
         return TokenText(mixed, WRITTEN, f"{len(written)} sequences {how}, {rest}" if len(others) else how)
 
-    def _fill_in(self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, progress: Progress) -> TokenText:
-        seed = requested.seed
+    def _fill_in(self, writing: Writing, plan: TokenPlan, requested: InputRequest) -> TokenText:
         blank = None if self.known is None else self.known.blank
         readings, why = token_plan.affordable_readings(self.view, plan, requested)
         if blank is None or blank >= self.interface.vocabulary or not readings:
-            return self.draw(plan, seed, why or "no tokenizer.json says what a blank is")
-        starts = self.draw(plan, seed, "").ids
+            return self.draw(plan, requested.seed, why or "no tokenizer.json says what a blank is")
+        starts = self.draw(plan, requested.seed, "").ids
         front, behind = self._frame(plan.length)
         inner = slice(len(front), plan.length - len(behind))
-        ids = language_model.fill_in(self._writing(model, requested, progress), starts, inner, blank)
+        ids = language_model.fill_in(writing, starts, inner, blank)
         return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
-
-    def _writing(self, model: LanguageModel, requested: InputRequest, progress: Progress) -> Writing:
-        banned = banned_ids(self.known, self.interface.vocabulary)
-        return Writing(model, banned, requested.seed, progress, requested.sampling)
 
     def _session(self) -> Session:
         if isinstance(self.source, Session):

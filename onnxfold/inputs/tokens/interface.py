@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
+from onnxfold.channels.group import lists_by_key
 from onnxfold.errors import VerificationError
-from onnxfold.graph.nodes import attr_int
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array, Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.tokens.embedding import LookUp, look_up
+from onnxfold.language.lookups import head_counts
 
 
 class Purpose(Enum):
@@ -141,12 +142,8 @@ class TokenInterface:
 
     def __str__(self) -> str:
         """Return a line on the inputs that the model takes; many that are alike are counted."""
-        by_purpose: dict[str, list[TokenInput]] = {}
-        for info in self.inputs:
-            by_purpose.setdefault(self._words(info), []).append(info)
         parts = []
-        for words, inputs in by_purpose.items():
-            names = [info.name for info in inputs]
+        for words, names in lists_by_key((self._words(info), info.name) for info in self.inputs).items():
             some = f"{names[0]} ... {names[-1]} ({len(names)} inputs)" if len(names) > _SHOWN else ", ".join(names)
             parts.append(f"{some} = {words}")
         return "; ".join(parts)
@@ -224,8 +221,8 @@ def cache_shape(view: GraphView, name: str, shape: Shape) -> Shape:
 
 def _heads(view: GraphView, node: NodeProto) -> tuple[int, int]:
     """Return the number of heads in a cache, and their size; 0 for what is not known."""
-    queries = attr_int(node, "num_heads", 0)
-    cached = attr_int(node, "kv_num_heads", 0) or queries
+    queries, cached = head_counts(node)
+    cached = cached or queries
     width = (view.shape(node.input[0]) or (0,))[-1] or 0
     heads = queries if any(node.input[1:2]) else queries + 2 * cached  # without keys, these lie behind queries
     return cached, width // heads if heads else 0

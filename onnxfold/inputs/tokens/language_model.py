@@ -231,7 +231,7 @@ def continue_texts(writing: Writing, texts: Array, written: Array) -> Array:
     model, (count, length) = writing.model, texts.shape
     uniform, temperature = writing.numbers(count, length)
     ids = texts.copy()
-    first = _first_written(written)
+    first = int(np.append(written.any(axis=0), True).argmax())  # the length where none is written
     steps = length - first
     for part in _parts(model, count, length):
         caches: dict[str, Array] = {}
@@ -251,16 +251,13 @@ def reread_texts(writing: Writing, texts: Array, written: Array, readings: int) 
     model, (count, length) = writing.model, texts.shape
     uniform, temperature = writing.numbers(count, length)
     ids = texts.copy()
-    first = _first_written(written)
-    for reading in range(readings if first < length else 0):
+    for reading in range(readings if written.any() else 0):
         writing.progress(STAGE, reading, readings)
         before = ids.copy()
         for part in _parts(model, count, length):
-            scores = model.all_scores(before[part])[:, first - 1 : -1]
-            rows, places = scores.shape[:2]
-            flat, drawn = scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1)
-            tokens = writing.draw(flat, drawn, np.repeat(temperature[part], places)).reshape(rows, places)
-            ids[part, first:] = np.where(written[part, first:], tokens, texts[part, first:])
+            rows, at = np.nonzero(written[part])
+            scores = model.all_scores(before[part])[rows, at - 1]
+            ids[part][rows, at] = writing.draw(scores, uniform[part][rows, at], temperature[part][rows])
         if np.array_equal(ids, before):
             break
     return ids
@@ -303,11 +300,6 @@ def write_greedily(model: LanguageModel, banned: Array, starts: Array, length: i
                 scores = model.all_scores(rows if model.interface.fixed_length else rows[:, :at])[:, at - 1]
             rows[:, at] = np.where(banned[: scores.shape[1]], -np.inf, scores).argmax(axis=1)
     return ids[:, first:]
-
-
-def _first_written(written: Array) -> int:
-    """Return the first position that is written in any sequence; the length where none is."""
-    return int(np.append(written.any(axis=0), True).argmax())
 
 
 def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:
