@@ -217,7 +217,7 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
         short = sizes if length and short is None else short
     if short is not None:
         return changed(short)
-    usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
+    usual = _with_sizes(view)
     for name, shape in shapes.items():
         free = sum(d is None for d in (shape or ())[1:])
         if shape is None or not 0 < free == len(shape) - 1:
@@ -267,7 +267,7 @@ def _sizes_of_weights(view: GraphView, name: str, rank: int) -> list[tuple[int, 
 
 def usual_sizes(view: GraphView) -> list[dict[str, Shape]]:
     """Return shapes of all inputs with sizes in place of free ones other than the batch, the most usual ones first."""
-    sizes = [_with_sizes(view, image, FREE_DIMENSION) for image in (_USUAL, *_LINES, _SQUARE)]
+    sizes = [_with_sizes(view, image) for image in (_USUAL, *_LINES, _SQUARE)]
     return [shapes for i, shapes in enumerate(sizes) if shapes not in sizes[:i]]
 
 
@@ -291,7 +291,7 @@ def needed_batch(view: GraphView, sizes: dict[str, Shape] | None = None) -> dict
 
     A state may have a fixed size, or an exporter may have written the batch that it saw into a Reshape.
     """
-    shapes = _with_sizes(view, _SQUARE, FREE_DIMENSION) if sizes is None else sizes
+    shapes = _with_sizes(view) if sizes is None else sizes
     free = {n: (1, *(d or 1 for d in shape[1:])) for n, shape in shapes.items() if shape[:1] == (None,)}
     if not free or token_interface(view) is not None or _runs(view, shapes, batch=2):
         return {}
@@ -303,7 +303,7 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
         return {}
-    usual = _with_sizes(view, _SQUARE, FREE_DIMENSION)
+    usual = _with_sizes(view)
     length = _shortest_result(view, usual)
     if length > 1:
         return {}
@@ -312,7 +312,7 @@ def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     return {} if length and full == usual else _of_batch(full)
 
 
-def _with_sizes(view: GraphView, image: tuple[int, int], other: int) -> dict[str, Shape]:
+def _with_sizes(view: GraphView, image: tuple[int, int] = _SQUARE, other: int = FREE_DIMENSION) -> dict[str, Shape]:
     sized: dict[str, Shape] = {}
     batched = [name for name in view.input_names if (view.shape(name) or ())[:1] == (None,)]
     of_symbols = {view.symbols(name)[0]: 1 for name in batched}

@@ -26,8 +26,6 @@ FactCheck = Callable[[Any], bool]
 _KERNELS = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NPY_", "OMP_NUM_", "ONEDNN_", "OPENBLAS_", "TORCH_")
 #: Inputs that are made faster than this, in seconds, are made again: a cache full of it would hold little that helps.
 WORTH_SECONDS = 0.5
-
-
 #: Least and most of all values; no input that is generated has others.
 _RANGE = -1e12, 1e12
 
@@ -37,15 +35,14 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-#: Checks of the facts about inputs that were generated, not written.
+#: Checks of the facts about inputs that were generated, not written, by fields of ModelInputs.
 CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
     "kind": (INVERTED, LEAVES, NOISE).__contains__,
     "reason": is_text,
     "steps": lambda steps: isinstance(steps, list) and all(type(step) is int for step in steps),
     "notes": lambda notes: isinstance(notes, list) and all(map(is_text, notes)),
-    "mirrored": lambda mirrored: isinstance(mirrored, bool),
+    "is_mirrored": lambda mirrored: isinstance(mirrored, bool),
 }
-
 
 #: Batches, and facts about them as plain values: how they were made, notes.
 Kept = tuple[Batches, dict[str, Any]]
@@ -89,7 +86,7 @@ def from_bytes(
         batches.append(batch)
     if at != len(arrays):
         raise ValueError("it has another length than it says")
-    return batches, head["told"]
+    return batches, {name: head["told"][name] for name in fact_checks}
 
 
 def _stored_shape(info: InputInfo, described: Any) -> tuple[int, ...]:

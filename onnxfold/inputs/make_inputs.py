@@ -92,16 +92,12 @@ class _Generation:
         shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
-            batches, facts = kept
-            kind, reason, steps = facts["kind"], facts["reason"], tuple(facts["steps"])
-            fixed = batch_of(self.view) is not None
-            notes, is_mirrored = self.notes + tuple(facts["notes"]), facts["mirrored"]
-            return ModelInputs(batches, kind, reason, fixed, steps, notes=notes, is_mirrored=is_mirrored)
-        inputs = self.make()
-        if not inputs.cut:
-            facts = {"kind": inputs.kind, "reason": inputs.reason, "steps": [*inputs.steps], "notes": [*inputs.notes]}
-            facts["mirrored"] = inputs.is_mirrored
-            shelf.keep(inputs.batches, facts)
+            facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in kept[1].items()}
+            inputs = ModelInputs(kept[0], fixed_batch=batch_of(self.view) is not None, **facts)
+        else:
+            inputs = self.make()
+            if not inputs.cut:
+                shelf.keep(inputs.batches, {name: getattr(inputs, name) for name in CHECKS_OF_GENERATED})
         return replace(inputs, notes=self.notes + inputs.notes)
 
     def make(self) -> ModelInputs:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold.channels.declarations import BatchNorm
 from onnxfold.channels.layers import batch_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import reached_nodes
@@ -203,12 +204,11 @@ def optimised_inputs(view: GraphView) -> list[str]:
     return [n for n in view.input_names if is_float(view.elem_type(n)) and len(view.shape(n) or ()) >= 2]
 
 
-def normalizations(view: GraphView) -> list[NodeProto]:
+def normalizations(view: GraphView) -> list[tuple[NodeProto, BatchNorm]]:
     """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
     norms = ((node, batch_norm(view, node)) for node in reached_nodes(view.nodes, optimised_inputs(view)))
-    return [
-        n for n, norm in norms if norm and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance)))
-    ]
+    known = ((node, norm) for node, norm in norms if norm is not None)
+    return [(n, b) for n, b in known if all(map(view.is_weight, (b.scale, b.shift, b.mean, b.variance)))]
 
 
 def fused_layers(view: GraphView) -> list[NodeProto]:

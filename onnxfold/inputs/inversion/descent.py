@@ -1,6 +1,6 @@
 """The loss that deep inversion minimises, as a function of a batch of inputs, and gradient descent on it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from threading import local
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim.adam import adam
 
-from onnxfold.channels.layers import batch_norm
+from onnxfold.channels.declarations import BatchNorm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
@@ -102,15 +102,12 @@ class InversionObjective:
         norms = normalizations(view)
         fused = [] if norms else fused_layers(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
-        self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *filter(None, [self.scores])]))
+        layers = [*(node for node, _ in norms), *fused]
+        self.wanted = list(dict.fromkeys([*map(node_key, layers), *filter(None, [self.scores])]))
         self._thread = local()  # errors of statistics that the layers of a run note, for each thread by itself
         self._thread.errors = []
-        for node in norms:
-            norm = batch_norm(view, node)
-            assert norm is not None
-            names = (norm.scale, norm.shift, norm.mean, norm.variance)
-            parameters = [self.graph.tensor(view.weight(name)) for name in names]
-            self.graph.operations[node_key(node)] = self._norm_with_errors(parameters, norm.epsilon)
+        for node, norm in norms:
+            self.graph.operations[node_key(node)] = self._norm_with_errors(view, norm)
         for node in fused:
             bias = self.graph.tensor(view.weight(node.input[2]))
             self.graph.operations[node_key(node)] = self._layer_with_errors(self.graph.operations[node_key(node)], bias)
@@ -125,12 +122,13 @@ class InversionObjective:
             terms["class_scores"] = cross_entropy(tensors[self.scores].float().flatten(1), labels)
         return terms
 
-    def _norm_with_errors(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
+    def _norm_with_errors(self, view: GraphView, norm: BatchNorm) -> Operation:
         """Return a BatchNormalization that notes how far the statistics of its batch are off."""
-        gamma, beta, mean, variance = parameters
-        scale = gamma / torch.sqrt(variance + epsilon)
+        names = (norm.scale, norm.shift, norm.mean, norm.variance)
+        gamma, beta, mean, variance = (self.graph.tensor(view.weight(name)) for name in names)
+        scale = gamma / torch.sqrt(variance + norm.epsilon)
         shift = beta - mean * scale
-        floor = epsilon + _FLOOR * variance.mean()
+        floor = norm.epsilon + _FLOOR * variance.mean()
         deviation = torch.sqrt(variance + floor)
 
         def run(x: Tensor, *_: Tensor) -> Tensor:
@@ -240,7 +238,7 @@ class Descent:
 
     def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""
-        axes = spatial_axes(tuple(x.shape))
+        axes = spatial_axes(x)
         reach = [min(_SHIFT, x.shape[a] - 1) for a in axes]
         shifts = [int(self._random.integers(-r, r + 1)) for r in reach]
         if axes and any(shifts):
@@ -252,10 +250,10 @@ class Descent:
 
 def total_variation(x: Tensor) -> Tensor:
     """Return the mean absolute difference of neighbours along the spatial axes, summed over them."""
-    parts = [x.diff(dim=axis).abs().mean() for axis in spatial_axes(tuple(x.shape)) if x.shape[axis] > 1]
+    parts = [x.diff(dim=axis).abs().mean() for axis in spatial_axes(x) if x.shape[axis] > 1]
     return torch.stack(parts).sum() if parts else x.new_zeros(())
 
 
-def spatial_axes(shape: tuple[int, ...]) -> list[int]:
+def spatial_axes(x: Tensor) -> list[int]:
     """Return the axes along which neighbours are alike: of signals, images and volumes, channels first or last."""
-    return [1, 2] if has_channels_last(shape) else list(range(2, len(shape)))
+    return [1, 2] if has_channels_last(x.shape) else list(range(2, x.ndim))
