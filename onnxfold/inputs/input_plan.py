@@ -67,14 +67,13 @@ class InputRequest:
     seed: int = 0
     sampling: Sampling = VARIED  # how a language model draws the text that it writes
 
-    @property
-    def ceiling(self) -> float:
-        """Most seconds to generate inputs in, at the counted cost."""
-        return _COUNTED_SECONDS if self.seconds is None else self.seconds
+    def limit(self, usual: float = math.inf) -> float:
+        """Return the most seconds to generate inputs in, the usual ones where none are given."""
+        return usual if self.seconds is None else self.seconds
 
     def most(self, cost: float, per_second: float) -> int:
         """Return how many samples of a cost fit into the seconds that are given."""
-        seconds = math.inf if self.seconds is None else self.seconds
+        seconds = self.limit()
         return int(seconds * per_second / cost) if cost and math.isfinite(seconds) else sys.maxsize
 
 
@@ -100,7 +99,7 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
     if fit <= timely:
         limit = f"the memory limit ({show_bytes(memory.limit())})"
     else:
-        limit = f"--input-seconds {requested.ceiling:g} at the counted cost"
+        limit = f"--input-seconds {requested.limit():g} at the counted cost"
     return count, (f"{requested.samples} samples were requested; {limit} allows {count}",)
 
 
@@ -131,15 +130,13 @@ def planned_inversion(
     """Return the number of samples to invert, the settings, and notes on limits that reduce it."""
     fits = min(InversionSettings.memory_bytes, memory.limit())
     settings = InversionSettings(exact_steps=requested.steps, memory_bytes=fits)
-    affordable = _INVERSION_COST
-    if requested.seconds is not None:
-        affordable = min(affordable, requested.seconds * _INVERTED_PER_SECOND)
+    affordable = min(_INVERSION_COST, requested.limit() * _INVERTED_PER_SECOND)
     fewest = cost * _FEWEST_STEPS  # of one sample
     notes: tuple[str, ...] = ()
     if requested.samples is not None and has_statistics:
         count = max(min(samples, requested.most(fewest, _INVERTED_PER_SECOND)), 1)
         if count < samples:
-            limit = f"--input-seconds {requested.ceiling:g} at the counted cost"
+            limit = f"--input-seconds {requested.limit():g} at the counted cost"
             notes = (f"{samples} samples were requested; {limit} allows to invert {count} for {_FEWEST_STEPS} steps",)
     else:
         count = min(samples, INVERTED)
@@ -165,7 +162,7 @@ def planned_inversion(
 def too_long(inverted: int, cost: float, requested: InputRequest) -> str:
     """Return why an inversion of so many samples is not the default; '' if its counted cost fits into the time."""
     seconds = cost * inverted * _FEWEST_STEPS / _INVERTED_PER_SECOND
-    if seconds <= requested.ceiling or requested.steps:
+    if seconds <= requested.limit(_COUNTED_SECONDS) or requested.steps:
         return ""
     return over_time("deep inversion", seconds)
 

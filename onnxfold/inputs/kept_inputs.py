@@ -117,11 +117,9 @@ class Shelf:
         self, infos: Sequence[InputInfo], fact_checks: Mapping[str, FactCheck], limits: tuple[float, float] = _RANGE
     ) -> Kept | None:
         """Return the inputs that an earlier run made; None if there are none, or if they do not pass the checks."""
-        if not self._key:
-            return None
         return self._cache.read(_KIND, self._key, lambda file: from_bytes(file, infos, fact_checks, limits))
 
     def keep(self, batches: Batches, facts: dict[str, Any]) -> None:
         """Keep inputs that took long to make."""
-        if self._key and time.monotonic() - self._began >= WORTH_SECONDS:
+        if self._cache.is_on and time.monotonic() - self._began >= WORTH_SECONDS:
             self._cache.put(_KIND, self._key, to_bytes(batches, facts))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.mirror_images import with_mirror_images
-from onnxfold.inputs.images.synthetic import SAMPLES, sample_cost, synthetic_inputs
+from onnxfold.inputs.images.synthetic import BATCH, SAMPLES, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import (
     InputRequest,
     most_samples,
@@ -38,7 +39,6 @@ from onnxfold.inputs.tokens.token_plan import planned_beside
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
-_BATCH = 64
 _USUAL = InputRequest()
 
 
@@ -70,7 +70,6 @@ def model_inputs(
 
 
 def _text_inputs(texts: TokenSource, text: TokenText) -> ModelInputs:
-    """Return a text as inputs of the model."""
     batches, facts = texts.batches(text.ids), texts.facts(text.ids, text.kind)
     is_fixed, (count, length) = texts.interface.fixed_batch is not None, text.ids.shape
     how = f"{text.ids.size:,} tokens, {count} sequences of {length}; {text.reason}"
@@ -92,7 +91,7 @@ class _Generation:
         shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
-            facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in kept[1].items()}
+            facts: dict[str, Any] = {n: tuple(fact) if isinstance(fact, list) else fact for n, fact in kept[1].items()}
             inputs = ModelInputs(kept[0], fixed_batch=batch_of(self.view) is not None, **facts)
         else:
             inputs = self.make()
@@ -136,7 +135,7 @@ class _Generation:
         if done.cut:
             steps = ",".join(map(str, done.steps_per_batch))
             notes += (
-                f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "
+                f"--input-seconds {requested.limit():g} ended the inversion after {done.steps} of "
                 f"{done.planned * len(done.steps_per_batch)} steps: these inputs depend on the speed of this machine; "
                 f"--input-steps {steps} makes them again",
             )
@@ -172,7 +171,6 @@ def _mirror_images(view: GraphView, batches: Batches, requested: InputRequest) -
 def _user_inputs(
     view: GraphView, calibration: Given, scale: PixelScale | None, requested: InputRequest, texts: TokenSource | None
 ) -> ModelInputs:
-    """Return the samples of a user."""
     samples = requested.samples
     if not isinstance(calibration, Mapping) and Path(calibration).suffix.lower() == TEXT:
         if texts is None:
@@ -185,7 +183,7 @@ def _user_inputs(
         input_infos(view), calibration, scale, most=most, requested=samples, interface=interface
     )
     ids = None if interface is None or interface.ids is None else user_samples.arrays[interface.ids.name]
-    together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
+    together = BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
     limits = limits if most <= sample_count(user_samples.arrays) or samples else ()  # there are no more of them
     fixed, notes = batch_of(view), (*limits, *user_samples.notes)
     seen, apart = split_samples(user_samples.arrays, fixed) if texts is None else (user_samples.arrays, [])

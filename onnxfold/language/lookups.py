@@ -28,8 +28,6 @@ CACHED_KEYS = {
     ("GroupQueryAttention", MICROSOFT): 3, ("MultiHeadAttention", MICROSOFT): 6,
     ("Attention", ""): 4, ("Attention", "ai.onnx"): 4,
 }  # fmt: skip
-
-
 #: Operators that count ids from another first id, or keep them inside of a table.
 COUNTS: dict[str, Callable[[Array, Array], Array]] = {"Max": np.maximum, "Min": np.minimum, "Sub": np.subtract}
 _MATRIX = 2

@@ -67,7 +67,6 @@ def _apart(answer: Array, other: Array) -> float:
 
 
 def _in_pairs(values: Array) -> Array:
-    """Return every sample with its mirror image behind it."""
     return np.stack([values, _mirrored(values)], axis=1).reshape(-1, *values.shape[1:])
 
 

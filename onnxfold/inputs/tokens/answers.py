@@ -33,11 +33,11 @@ class Answers:
     """Scores of a network, which those of others are compared with: their logarithms are computed once."""
 
     def __init__(self, scores: Array) -> None:
-        self._logs = log_softmax(_rows(scores))
+        self._logs = log_softmax(scores.reshape(-1, scores.shape[-1]))
 
     def divergence(self, scores: Array) -> float:
         """Return the mean Kullback-Leibler divergence, in nats, of what other scores stand for from what these do."""
-        pairs = zip(self._logs, _rows(scores), strict=True)
+        pairs = zip(self._logs, scores.reshape(len(self._logs), -1), strict=True)
         return float(np.mean([(np.exp(p) * (p - log_softmax(row))).sum() for p, row in pairs]))
 
 
@@ -47,7 +47,3 @@ def log_softmax(scores: Array) -> Matrix:
     rest -= rest.max(axis=-1, keepdims=True)
     rest -= np.log(np.exp(rest).sum(axis=-1, keepdims=True))
     return rest
-
-
-def _rows(scores: Array) -> Array:
-    return scores.reshape(-1, scores.shape[-1])

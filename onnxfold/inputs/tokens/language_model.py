@@ -137,7 +137,6 @@ class LanguageModel:
 
     @cached_property
     def _trial_outputs(self) -> list[Array]:
-        """All outputs for a few ids."""
         return self.session.run(whole_feeds(self.interface, self._trial_ids(), self.others))
 
     def _trial_ids(self) -> Array:

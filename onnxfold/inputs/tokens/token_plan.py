@@ -120,7 +120,7 @@ def _affordable(view: GraphView) -> int:
 def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
     """Return how many sequences a decoder with caches may write, and why none where that is 0."""
     cost = max(float(count_token_macs(view)), 1.0)
-    count = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost) // plan.length
+    count = int(requested.limit(_WRITING_SECONDS) * _WRITTEN_PER_SECOND / cost) // plan.length
     if count >= plan.count or count * plan.length >= _FEWEST_WRITTEN:
         return min(count, plan.count), ""
     return 0, over_time("writing text", cost * plan.tokens / _WRITTEN_PER_SECOND)
@@ -129,14 +129,10 @@ def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -
 def affordable_readings(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
     """Return how often a network without caches may read all sequences, and why not at all where that is 0."""
     cost = max(float(count_token_macs(view)), 1.0) * plan.tokens
-    readings = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost)
+    readings = int(requested.limit(_WRITING_SECONDS) * _WRITTEN_PER_SECOND / cost)
     if readings >= min(_FEWEST_READINGS, plan.length):
         return min(readings, plan.length), ""
     return 0, over_time("writing text", cost * _FEWEST_READINGS / _WRITTEN_PER_SECOND)
-
-
-def _seconds(requested: InputRequest) -> float:
-    return _WRITING_SECONDS if requested.seconds is None else requested.seconds
 
 
 def continues_text(view: GraphView, interface: TokenInterface) -> bool:
