@@ -103,10 +103,9 @@ class _Generation:
         """Return new inputs."""
         why = "requested"
         if self.kind == "auto":  # takes torch, which takes seconds to import
-            if reason := obstacle(self.view):
-                why = f"deep inversion is not possible: {reason}"
-            else:
-                why = too_long(self.inversion[0], self.cost, self.requested)
+            reason = obstacle(self.view)
+            too_slow = too_long(self.inversion[0], self.cost, self.requested)
+            why = f"deep inversion is not possible: {reason}" if reason else too_slow
         if self.kind == INVERTED or not why:
             try:
                 return self._invert()
@@ -152,7 +151,7 @@ class _Generation:
             leaves = synthetic_inputs(view, samples=rest, seed=apart, kind=EXPOSED, exactly=True) if enough else []
             aims = {"class_scores": "class scores", "evenness": "even channels"}
             aim = " and ".join(words for term, words in aims.items() if term in done.final)
-            why = f"{count_samples(start)} inverted for {aim} ({done.steps} steps), {count_samples(leaves)} dead leaves"
+            why = f"{count} inverted for {aim} ({done.steps} steps), {count_samples(leaves)} dead leaves"
             inputs = [*inputs, *leaves]
         why = f"{why}; with the mirror images of inverted ones, answered alike" if mirrored else why
         return ModelInputs(

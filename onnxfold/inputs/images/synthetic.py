@@ -25,7 +25,7 @@ from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.input_scale import has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
-from onnxfold.inputs.tokens.interface import Others, TokenInput, token_interface, whole_feeds
+from onnxfold.inputs.tokens.interface import Others, token_interface, whole_feeds
 from onnxfold.inputs.walk_batches import affordable_samples
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
@@ -247,7 +247,7 @@ def noise_inputs(inputs: list[InputInfo], *, samples: int, seed: int, view: Grap
     """
     random = np.random.default_rng(seed)
 
-    def values(info: InputInfo | TokenInput, shape: tuple[int, ...]) -> Array:
+    def values(info: InputInfo, shape: tuple[int, ...]) -> Array:
         def draw(kind: str) -> Array:
             return random.standard_normal(shape) if kind == "f" else random.integers(0, 2, shape)
 
@@ -326,9 +326,7 @@ def _synthetic(view: GraphView, info: InputInfo, shape: tuple[int, ...], seed: i
     return _values(view, info, shape, draw)
 
 
-def _values(
-    view: GraphView, info: InputInfo | TokenInput, shape: tuple[int, ...], draw: Callable[[str], Array]
-) -> Array:
+def _values(view: GraphView, info: InputInfo, shape: tuple[int, ...], draw: Callable[[str], Array]) -> Array:
     """Return values of one input, as they are drawn for the kind of its type; floats are drawn standardised."""
     # Random numbers are drawn in 8 bytes.
     memory.require(memory.array_bytes(shape, 8), f"input '{info.name}' of the shape {list(shape)}")

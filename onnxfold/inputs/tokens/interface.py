@@ -76,15 +76,11 @@ _TELLING = (Purpose.CACHE, Purpose.MASK, Purpose.CAUSAL_MASK)
 
 
 @dataclass(frozen=True)
-class TokenInput:
-    """One input."""
+class TokenInput(InputInfo):
+    """One input. Of a cache, the length may be free and nothing else but the batch."""
 
-    name: str
     purpose: Purpose
-    dtype: np.dtype[np.generic]
-    #: Its shape, None where a dimension is free; of a cache, the length may be free and nothing else but the batch.
-    shape: tuple[int | None, ...]
-    is_encoders: bool = False  # whether it belongs to an encoder whose result the model reads
+    is_encoders: bool  # whether it belongs to an encoder whose result the model reads
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ def token_interface(view: GraphView) -> TokenInterface | None:
     for info in input_infos(view):
         purpose = _purpose(info)
         shape = cache_shape(view, info.name, info.shape) if purpose is Purpose.CACHE else info.shape
-        inputs.append(TokenInput(info.name, purpose, info.dtype, shape, bool(ENCODER.search(info.name))))
+        inputs.append(TokenInput(info.name, info.dtype, shape, purpose, bool(ENCODER.search(info.name))))
     if not _has_tokens(inputs):
         inputs = _with_ids_of_table(view, inputs)
     if not _has_tokens(inputs):
