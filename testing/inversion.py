@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from onnxfold.inputs.inversion.deep_inversion import InversionSettings, LearningRate, StepCounts
+from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 
 
 def of_steps(steps: float, settings: InversionSettings) -> InversionSettings:
@@ -12,4 +12,4 @@ def of_steps(steps: float, settings: InversionSettings) -> InversionSettings:
 
 
 #: Settings with which no loss counts as flat.
-ENDLESS = InversionSettings(rate=LearningRate(tolerance=-math.inf))
+ENDLESS = InversionSettings(tolerance=-math.inf)

@@ -114,7 +114,8 @@ def test_steps_of_another_number_of_batches_are_refused() -> None:
 def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
     """The learning rate falls over the last quarter, however many steps there are."""
     now = 0.0
-    schedule = Schedule(SETTINGS.rate, 40, seconds=seconds, clock=lambda: now)
+    schedule = Schedule(SETTINGS, 40, clock=lambda: now)
+    schedule.begin(seconds)
     rates = []
     while schedule.running:
         rates.append(schedule.rate)
@@ -124,7 +125,7 @@ def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
     assert schedule.cut == (steps < 40)
     settling = -(-steps // 4)
     assert rates == [1.0] * (steps - settling) + [(settling - i) / settling for i in range(settling)]
-    again = Schedule(SETTINGS.rate, 40, exact=steps, clock=lambda: 1e9)
+    again = Schedule(SETTINGS, 40, exact=steps, clock=lambda: 1e9)
     repeated = []
     while again.running:
         repeated.append(again.rate)

@@ -66,7 +66,7 @@ def _statistics(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
 def test_statistics_come_closer(name: str) -> None:
     model = ALL_MODELS[name](0)
     start = {"x": 2 * _start(model)["x"] + 1}
-    result = _invert(model, start, replace(SETTINGS, rate=replace(SETTINGS.rate, highest=0.1)), steps=20)
+    result = _invert(model, start, replace(SETTINGS, learning_rate=0.1), steps=20)
     assert result.initial.get("statistics") == pytest.approx(_statistics(model, start), rel=0.02)
     assert result.final.get("statistics") == pytest.approx(_statistics(model, result.inputs[0]), rel=0.02)
     assert result.final.get("statistics") < 0.6 * result.initial.get("statistics")  # type: ignore[operator]
@@ -94,7 +94,7 @@ def _unevenness(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
 def test_channels_of_layers_with_a_fused_normalisation_become_even() -> None:
     model = ALL_MODELS["chain_conv_plain"](0)
     start = {"x": 2 * _start(model)["x"] + 1}
-    result = _invert(model, start, replace(SETTINGS, rate=replace(SETTINGS.rate, highest=0.1)), steps=20)
+    result = _invert(model, start, replace(SETTINGS, learning_rate=0.1), steps=20)
     assert result.initial.get("statistics") is None
     assert result.initial.get("evenness") == pytest.approx(_unevenness(model, start), rel=0.02)
     assert result.final.get("evenness") == pytest.approx(_unevenness(model, result.inputs[0]), rel=0.02)
@@ -115,7 +115,7 @@ def test_class_scores_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ALL_MODELS["chain_conv_plain"](0)
     start = _start(model, 25)
     monkeypatch.setattr(descent, "WEIGHTS", descent.WEIGHTS | {"class_scores": 1.0, "variation": 0.0, "evenness": 0.0})
-    settings = replace(SETTINGS, rate=replace(SETTINGS.rate, highest=0.3))
+    settings = replace(SETTINGS, learning_rate=0.3)
     result = _invert(model, start, settings, steps=60)
     assert result.initial.get("statistics") is None
     assert result.final.get("class_scores") < 0.3 * result.initial.get("class_scores")  # type: ignore[operator]
@@ -282,10 +282,10 @@ def test_only_float_samples_are_optimised(second: str) -> None:
 
 def test_a_flat_loss_ends_it() -> None:
     model = ALL_MODELS["chain_conv"](0)
-    endless = replace(SETTINGS.rate, window=5, highest=1e-9, settling=0.1)
-    assert _invert(model, settings=replace(SETTINGS, rate=endless), steps=30).steps == 30
+    endless = replace(SETTINGS, window=5, learning_rate=1e-9, settling=0.1)
+    assert _invert(model, settings=endless, steps=30).steps == 30
     # Two windows, and a tenth of the steps to settle.
-    assert _invert(model, settings=replace(SETTINGS, rate=replace(endless, tolerance=0.5)), steps=30).steps == 12
+    assert _invert(model, settings=replace(endless, tolerance=0.5), steps=30).steps == 12
 
 
 def test_batches_share_the_time() -> None:
@@ -312,7 +312,7 @@ def test_the_end_is_quiet() -> None:
     """With a learning rate that falls to zero, inputs do not move as far."""
     model = ALL_MODELS["chain_conv"](0)
     start = _start(model)["x"]
-    falls, stays = (replace(SETTINGS, rate=replace(SETTINGS.rate, settling=part)) for part in (1.0, 0.0))
+    falls, stays = (replace(SETTINGS, settling=part) for part in (1.0, 0.0))
     after = {n: _invert(model, {"x": start}, falls, steps=n).inputs[0]["x"] for n in (1, 8)}
     steady = {n: _invert(model, {"x": start}, stays, steps=n).inputs[0]["x"] for n in (1, 8)}
     assert np.abs(after[1] - start).max() == pytest.approx(0.05, rel=0.01)

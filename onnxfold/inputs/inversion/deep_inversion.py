@@ -49,20 +49,6 @@ class StepCounts:
 
 
 @dataclass(frozen=True)
-class LearningRate:
-    """The learning rate of Adam, in units of the inputs, and when it falls."""
-
-    highest: float = 0.05
-    #: Share of the steps, at the end, over which the learning rate falls to zero: at a constant one, single steps
-    #: overshoot and the last one may be such.
-    settling: float = 0.25
-    #: Let the rate fall at once when the error of the statistics has, in the median over `window` steps, fallen by less
-    #: than this fraction since the `window` before; without statistics the loss decides.
-    window: int = 15
-    tolerance: float = 0.01
-
-
-@dataclass(frozen=True)
 class InversionSettings:
     """Settings of an inversion."""
 
@@ -71,7 +57,14 @@ class InversionSettings:
     exact_steps: tuple[int, ...] = ()
     #: Time for all batches: those that would exceed it settle earlier, and the result hangs on the machine's speed.
     seconds: float = math.inf
-    rate: LearningRate = LearningRate()
+    learning_rate: float = 0.05  # of Adam, in units of the inputs, until it falls
+    #: Share of the steps, at the end, over which the learning rate falls to zero: at a constant one, single steps
+    #: overshoot and the last one may be such.
+    settling: float = 0.25
+    #: Let the rate fall at once when the error of the statistics has, in the median over `window` steps, fallen by less
+    #: than this fraction since the `window` before; without statistics the loss decides.
+    window: int = 15
+    tolerance: float = 0.01
     batch: int = 128  # samples per batch, if memory allows; the statistics of fewer samples are noisier
     memory_bytes: int = 1 << 30  # memory for the activations of one batch
     #: Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.
@@ -106,10 +99,9 @@ class Inversion:
 class Schedule:
     """The steps of one batch."""
 
-    learning: LearningRate  # share of the steps over which the learning rate falls; when a loss counts as flat
+    settings: InversionSettings
     planned: int
     exact: int | None = None  # steps to take without regard to loss and time
-    seconds: float = math.inf  # time for this batch. One that is too short for two steps is exceeded
     clock: Callable[[], float] = time.monotonic  # returns the time in seconds
     end: int = 0  # steps to take, by the present plan
     cut: bool = False  # whether the time limit made them fewer
@@ -118,7 +110,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.end = self.planned if self.exact is None else self.exact
-        self._start = self.clock()
+
+    def begin(self, seconds: float) -> None:
+        """Give this batch its time. One that is too short for two steps is exceeded."""
+        self.seconds, self._start = seconds, self.clock()
 
     @property
     def done(self) -> int:
@@ -133,7 +128,7 @@ class Schedule:
     @property
     def rate(self) -> float:
         """Part of the learning rate that the next step takes."""
-        return min((self.end - self.done) / max(math.ceil(self.learning.settling * self.end), 1), 1.0)
+        return min((self.end - self.done) / max(math.ceil(self.settings.settling * self.end), 1), 1.0)
 
     def note(self, loss: float) -> None:
         """Take note of a step, whose loss is what shall improve."""
@@ -147,15 +142,15 @@ class Schedule:
 
     def _end_if_settled_after(self, done: int) -> int:
         """Return the fewest steps whose learning rate falls only after these; once it falls, the end is fixed."""
-        return next((n for n in range(done, self.end) if n - math.ceil(self.learning.settling * n) >= done), self.end)
+        return next((n for n in range(done, self.end) if n - math.ceil(self.settings.settling * n) >= done), self.end)
 
     def _is_flat(self) -> bool:
-        window = self.learning.window
+        window = self.settings.window
         if self.done < 2 * window:
             return False
         # Medians: single steps of Adam overshoot by far.
         before, now = np.median(self._losses[-2 * window : -window]), np.median(self._losses[-window:])
-        return bool(before - now < self.learning.tolerance * abs(before))
+        return bool(before - now < self.settings.tolerance * abs(before))
 
     def _time_is_up(self) -> bool:
         """Whether another step, and those that then must follow, would take too long."""

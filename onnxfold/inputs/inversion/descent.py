@@ -214,7 +214,7 @@ class Descent:
         while schedule.running:
             tell()
             off = self._gradients(feeds, leaves, labels)
-            adam.step(self._settings.rate.highest * schedule.rate)
+            adam.step(self._settings.learning_rate * schedule.rate)
             schedule.note(off)
         return {name: x.detach() for name, x in leaves.items()}
 

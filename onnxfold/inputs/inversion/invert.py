@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from threading import Event, Lock
@@ -41,27 +41,25 @@ class Clock:
     """Gives every batch its steps and an equal share of the remaining time."""
 
     def __init__(self, settings: InversionSettings, planned: int, batches: int, workers: int = 1) -> None:
-        exact = settings.exact_steps
-        if len(exact) > 1 and len(exact) != batches:
+        exact: tuple[int | None, ...] = settings.exact_steps or (None,)
+        if len(exact) not in (1, batches):
             raise ConfigError(
                 f"{len(exact)} numbers of inversion steps are given for {batches} batches: "
                 "give one number per batch, or one for all"
             )
-        self.planned = planned
-        self.schedules: dict[int, Schedule] = {}
+        self.schedules = [Schedule(settings, planned, steps) for steps in exact * (batches // len(exact))]
         self.tell: Callable[[], None] = lambda: None
         self.stopped = Event()
-        self._rate, self._workers, self._lock = settings.rate, workers, Lock()
-        self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
+        self._waiting, self._workers, self._lock = batches, workers, Lock()
         self._deadline = time.monotonic() + settings.seconds
 
     def start(self, batch: int) -> Schedule:
         """Return the schedule of a batch that starts now."""
         with self._lock:
-            rounds = -(-(len(self._exact) - len(self.schedules)) // self._workers)
-            share = (self._deadline - time.monotonic()) / max(rounds, 1)
-            self.schedules[batch] = Schedule(self._rate, self.planned, self._exact[batch], share)
-            return self.schedules[batch]
+            rounds = -(-self._waiting // self._workers)
+            self._waiting -= 1
+        self.schedules[batch].begin((self._deadline - time.monotonic()) / rounds)
+        return self.schedules[batch]
 
     def check(self) -> None:
         """Before every step of a batch: tell about it, or give up."""
@@ -72,10 +70,7 @@ class Clock:
     @property
     def steps(self) -> tuple[int, int]:
         """Steps done, and their number if batches that have not started take as many as planned."""
-        with self._lock:
-            started = dict(self.schedules)
-        later = [n or self.planned for i, n in enumerate(self._exact) if i not in started]
-        return sum(s.done for s in started.values()), sum(s.end for s in started.values()) + sum(later)
+        return sum(schedule.done for schedule in self.schedules), sum(schedule.end for schedule in self.schedules)
 
 
 def run_batches(
@@ -131,7 +126,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     if settings.bfloat16 and multiplies_bfloat16():
         half = InversionObjective(view, half=True)
         few = {n: half.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
-        objective = half if _has_gradients(half, few, labels) else objective
+        with suppress(UnsupportedModelError, RuntimeError):  # where an operator does not take this precision
+            Descent(half, settings, seed).run(few, labels[probe.few], Schedule(settings, 1, exact=1), lambda: None)
+            objective = half
 
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
     workers = _workers(parts, probe, settings)
@@ -149,10 +146,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
 
     losses = run_batches(optimise, len(parts), workers, clock, progress)
     inputs = _split(start, {n: whole[n] for n in names}, lengths)
-    schedules = [clock.schedules[i] for i in range(len(parts))]
-    steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
+    steps, cut = tuple(schedule.done for schedule in clock.schedules), any(s.cut for s in clock.schedules)
     before, after = ({n: float(np.mean([pair[i][n] for pair in losses])) for n in losses[0][i]} for i in (0, 1))
-    return Inversion(inputs, before, after, steps, clock.planned, cut)
+    return Inversion(inputs, before, after, steps, descents[0].planned, cut)
 
 
 def _with_free_batch(view: GraphView) -> GraphView:
@@ -181,17 +177,6 @@ def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -
     threads = torch.get_num_threads()
     largest = max(part.stop - part.start for part in parts) * probe.bytes_per_sample
     return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
-
-
-def _has_gradients(objective: InversionObjective, feeds: dict[str, Tensor], labels: Tensor) -> bool:
-    """Whether all operators take the precision that an objective computes in."""
-    leaves = {n: feeds[n].clone().requires_grad_() for n in objective.names}
-    try:
-        terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[objective.names[0]])])
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-    except (UnsupportedModelError, RuntimeError):
-        return False
-    return True
 
 
 class _Probe:
