@@ -21,7 +21,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.token_inputs import TokenSource, framed_rows, require_tokenizer, tokens_of
 from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface, whole_feeds
-from onnxfold.inputs.tokens.language_model import LanguageModel, sequences_at_once, variety, write_greedily
+from onnxfold.inputs.tokens.language_model import LanguageModel, variety, write_greedily
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, banned_ids
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
@@ -133,8 +133,7 @@ class Continuation:
         fixed = model.interface.fixed_batch or 1
         starts = self._beginnings(-(-TEXTS // fixed) * fixed)
         banned = banned_ids(self.tokenizer, model.interface.vocabulary)
-        length = starts.shape[1] + WRITTEN
-        model.require_memory(sequences_at_once(model, length, len(starts)), length)
+        model.require_memory(len(starts), starts.shape[1] + WRITTEN)
         return float(1.0 - variety(write_greedily(model, banned, starts, WRITTEN, self.progress)[:TEXTS]).mean())
 
     def _beginnings(self, count: int) -> Array:

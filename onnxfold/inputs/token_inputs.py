@@ -193,10 +193,7 @@ class TokenSource:
             return self.draw(plan, seed, "the table that ids look up was not found, and only the smallest ids are safe")
         try:
             model = self.model(self._session())
-            together = language_model.sequences_at_once(
-                model, plan.length, self._multiple(plan.count * requested.sampling.spare)
-            )
-            model.require_memory(together, plan.length)
+            model.require_memory(self._multiple(plan.count * requested.sampling.spare), plan.length)
             if model.scores is None:
                 return self.draw(plan, seed, "the model gives no scores of words, so it cannot write")
             if not model.caches and not model.scores_every_position:

@@ -98,8 +98,18 @@ class LanguageModel:
             return output_of
         return dict(zip(inputs, outputs, strict=True)) if len(outputs) == len(inputs) else {}
 
+    def sequences_at_once(self, count: int, length: int) -> int:
+        """Return how many sequences are written or read at a time: their caches or scores fit into memory together."""
+        if self.interface.fixed_batch:
+            return self.interface.fixed_batch
+        needed = 8 * length * self.interface.vocabulary
+        if caches := self.interface.inputs_for(Purpose.CACHE):
+            needed = 4 * max(sum(prod(cache_of(cache, 1, length)) for cache in caches), self.interface.vocabulary)
+        return max(min(_TOGETHER // needed, count), 1)
+
     def require_memory(self, count: int, length: int) -> None:
         """Ask once for the memory of all runs on so many sequences of up to this length."""
+        count = self.sequences_at_once(count, length)
 
         def zeros(info: TokenInput, shape: tuple[int, ...]) -> Array:
             return np.zeros(shape, info.dtype)  # sizes alone count
@@ -301,16 +311,6 @@ def write_greedily(model: LanguageModel, banned: Array, starts: Array, length: i
     return ids[:, first:]
 
 
-def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:
-    """Return how many sequences are written, or read, at a time: their caches or scores fit into memory together."""
-    if model.interface.fixed_batch:
-        return model.interface.fixed_batch
-    needed = 8 * length * model.interface.vocabulary
-    if caches := model.interface.inputs_for(Purpose.CACHE):
-        needed = 4 * max(sum(prod(cache_of(cache, 1, length)) for cache in caches), model.interface.vocabulary)
-    return max(min(_TOGETHER // needed, count), 1)
-
-
 def _parts(model: LanguageModel, count: int, length: int) -> list[slice]:
-    size = sequences_at_once(model, length, count)
+    size = model.sequences_at_once(count, length)
     return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]

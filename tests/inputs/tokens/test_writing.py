@@ -82,7 +82,7 @@ def test_rereading_gives_what_is_written_one_by_one() -> None:
 def test_no_more_sequences_than_there_are_take_memory(past: bool) -> None:
     """Scores of few words take little: thousands of sequences would fit beside each other."""
     model = _model(decoder(past=past))
-    assert language_model.sequences_at_once(model, 16, 5) == 5
+    assert model.sequences_at_once(5, 16) == 5
 
 
 def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
