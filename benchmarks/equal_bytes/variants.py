@@ -16,6 +16,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import save
 from onnxfold.graph.run.session import in_batches
 from onnxfold.inputs.given_inputs import load_arrays
+from onnxfold.inputs.given_samples import UserSources
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.make_inputs import model_inputs
 from onnxfold.passes.normalize.pipelines import NORMALIZE
@@ -105,7 +106,7 @@ def make_variants(network: Network, folder: Path, progress: Progress) -> Iterato
 def _write_inputs(network: Network, file: Path, progress: Progress) -> None:
     """Write the inputs that a fold generates where it has all the time that it needs."""
     view = open_scopes(load(network.path))[0].view
-    found = model_inputs(view, "auto", requested=InputRequest(seconds=math.inf), progress=progress)
+    found = model_inputs(view, "auto", UserSources(), InputRequest(seconds=math.inf), progress=progress)
     np.savez(file, **{name: np.concatenate([batch[name] for batch in found.batches]) for name in found.batches[0]})
 
 

@@ -179,9 +179,6 @@ class UserSources:
     adds_text: bool = False  # whether a language model writes texts of its own between the samples
 
 
-NO_SOURCES = UserSources()
-
-
 def is_folder(calibration: Given) -> bool:
     """Whether samples are images in a folder."""
     return not isinstance(calibration, Mapping) and Path(calibration).is_dir()

@@ -16,7 +16,7 @@ from onnxfold.files import Cache
 from onnxfold.graph.run.session import batch_of, count_samples, in_batches, sample_count
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
-from onnxfold.inputs.given_samples import NO_SOURCES, Given, UserSources, given_samples, is_folder
+from onnxfold.inputs.given_samples import Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.mirror_images import with_mirror_images
 from onnxfold.inputs.images.synthetic import BATCH, SAMPLES, sample_cost, synthetic_inputs
@@ -39,11 +39,9 @@ from onnxfold.inputs.tokens.token_plan import planned_beside
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
-_USUAL = InputRequest()
-
 
 def model_inputs(
-    view: GraphView, kind: str, sources: UserSources = NO_SOURCES, requested: InputRequest = _USUAL, *,
+    view: GraphView, kind: str, sources: UserSources, requested: InputRequest, *,
     cache: Cache | None = None, progress: Progress = silent,
 ) -> ModelInputs:  # fmt: skip
     """Return the inputs that a network is run on."""
