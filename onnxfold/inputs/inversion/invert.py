@@ -124,10 +124,9 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     order = np.random.default_rng(seed).permutation(max(probe.classes, 1))
     labels = torch.from_numpy(np.resize(order, samples)).to(objective.graph.device)
     if settings.bfloat16 and multiplies_bfloat16():
-        half = InversionObjective(view, half=True)
-        few = {n: half.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
+        half, trial = InversionObjective(view, half=True), Schedule(settings, 1, exact=1)
         with suppress(UnsupportedModelError, RuntimeError):  # where an operator does not take this precision
-            Descent(half, settings, seed).run(few, labels[probe.few], Schedule(settings, 1, exact=1), lambda: None)
+            Descent(half, settings, seed).run(probe.feeds, labels[probe.few], trial, lambda: None)
             objective = half
 
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
@@ -136,7 +135,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
 
     def optimise(i: int) -> tuple[LossTerms, LossTerms]:
         part, descent = parts[i], descents[i]
-        feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
+        feeds = _feeds(objective, whole, part, samples)
         before = descent.measure(feeds, labels[part])
         optimised_values = descent.run(feeds, labels[part], clock.start(i), clock.check)
         after = descent.measure({**feeds, **optimised_values}, labels[part])
@@ -186,7 +185,7 @@ class _Probe:
         samples = len(whole[name])
         declared = (view.shape(name) or (None,))[0]
         self.few = slice(0, declared or min(2, samples))
-        feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, self.few, samples).items()}
+        self.feeds = feeds = _feeds(objective, whole, self.few, samples)
         names = list(dict.fromkeys([*objective.wanted, *(o for n in view.nodes for o in n.output if o)]))
         with torch.no_grad():
             tensors = objective.graph.run(feeds, names)
@@ -235,8 +234,8 @@ def _join_batches(batches: Batches, lengths: list[int], names: list[str]) -> dic
     return whole
 
 
-def _take(whole: dict[str, Array], part: slice, samples: int) -> dict[str, Array]:
-    return {n: v[part] if v.ndim and len(v) == samples else v for n, v in whole.items()}
+def _feeds(objective: InversionObjective, whole: dict[str, Array], part: slice, samples: int) -> dict[str, Tensor]:
+    return {n: objective.graph.tensor(v[part] if v.ndim and len(v) == samples else v) for n, v in whole.items()}
 
 
 def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batches:
