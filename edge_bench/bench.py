@@ -143,10 +143,8 @@ def _add_memory(row: BenchResult, need: MemoryNeed, device: DeviceProfile) -> Be
 
 def _targets(devices: Sequence[str]) -> list[DeviceProfile | None]:
     names = [n for d in devices for n in ((HOST, *known_devices()) if d == ALL else (d,))]
-    targets: dict[str, DeviceProfile | None] = {}
-    for name in names:
-        device = None if name == HOST else load_device(name)
-        targets[HOST if device is None else device.name] = device
+    profiles = [None if name == HOST else load_device(name) for name in names]
+    targets = {HOST if profile is None else profile.name: profile for profile in profiles}
     if not targets:
         raise ConfigError(f"no device: give 'host', '{ALL}', or one of {', '.join(known_devices())}")
     return list(targets.values())

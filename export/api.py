@@ -14,19 +14,8 @@ from onnxfold.config.checks import takes_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export import draft as drafts
+from onnxfold.export import parity
 from onnxfold.export.fusion.local_rewrites import TO_FLOATS
-from onnxfold.export.parity import (
-    TOLERANCE,
-    Parity,
-    check_samples,
-    compare,
-    exciting_inputs,
-    probabilities,
-    reference_inputs,
-    run_reference,
-    set_apart,
-    user_batches,
-)
 from onnxfold.export.tflite.convert import Ports
 from onnxfold.files import Output, check_outputs
 from onnxfold.files.atomic import part_folder, replace_by
@@ -45,7 +34,7 @@ BACKENDS = ("direct", "onnx2tf", "auto")
 DTYPES = ("float32", "float16", "int8")
 #: Most that rounding weights to 11 bits may change outputs by, relative to the largest one: about three times what
 #: small networks show (0.0004).
-TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3}
+TOLERANCES = {"float32": parity.TOLERANCE, "float16": 2e-3}
 #: Times as much at single values, where all others leave this signal-to-noise ratio: rounding in deep networks.
 _SINGLE, _QUIET = 20.0, 80.0
 
@@ -137,18 +126,18 @@ def export_model(
     view.fix_input_shapes(needed_batch(view))
     ranged, checked = (_arrays(view, v, scale) for v in (calibration, data))
     if ranged is not None and checked is None:
-        ranged, checked = set_apart(view, ranged)
+        ranged, checked = parity.set_apart(view, ranged)
     with part_folder(target) as folder:
         draft = folder / "model.tflite"
         report, ports = drafts.write_draft(view, draft, options, ranged)
         report.path = str(target)
         report.notes += view.notes + _note_on_sizes(view, free)
         if options["verify"]:
-            parity = _check(view, draft, ports, options, checked)
-            report.parity = asdict(parity)
-            if not parity.output:
+            measured = _check(view, draft, ports, options, checked)
+            report.parity = asdict(measured)
+            if not measured.output:
                 report.notes.append("no output is finite on the synthetic inputs: nothing was compared")
-            _judge(parity, dtype, force=options["force"])
+            _judge(measured, dtype, force=options["force"])
         if options["output_format"] == "c-array":
             drafts.write_c_array(draft, folder / "model.h", name=target.stem)
             draft = folder / "model.h"
@@ -205,35 +194,36 @@ def _note_on_sizes(view: GraphView, before: Mapping[str, Shape | None]) -> list[
 
 def _check(
     view: GraphView, draft: Path, ports: Ports, options: drafts.ExportOptions, samples: drafts.Arrays | None
-) -> Parity:
-    bounded, count = probabilities(view), check_samples(view)
-    if samples is not None:
-        batches = user_batches(view, samples, count)
-        return replace(compare(draft, batches, run_reference(view, batches), ports, bounded), inputs="given")
-    batches = reference_inputs(view, samples=count, seed=options["seed"])
-    outputs = run_reference(view, batches)
-    if options["dtype"] != "int8":  # inputs that excite outputs lie outside of the ranges of int8
-        more = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
+) -> parity.Parity:
+    bounded, count = parity.probabilities(view), parity.check_samples(view)
+    if samples is None:
+        batches = parity.reference_inputs(view, samples=count, seed=options["seed"])
+    else:
+        batches = parity.user_batches(view, samples, count)
+    outputs = parity.run_reference(view, batches)
+    if samples is None and options["dtype"] != "int8":  # inputs that excite outputs lie outside of the ranges of int8
+        more = parity.exciting_inputs(bounded, batches, outputs, lambda feeds: parity.run_reference(view, feeds))
         batches, outputs = [*batches, *more[0]], outputs + more[1]
-    return compare(draft, batches, outputs, ports, bounded)
+    measured = parity.compare(draft, batches, outputs, ports, bounded)
+    return measured if samples is None else replace(measured, inputs="given")
 
 
-def _judge(parity: Parity, dtype: str, *, force: bool = False) -> None:
+def _judge(measured: parity.Parity, dtype: str, *, force: bool = False) -> None:
+    snr_db = measured.snr_db
     if dtype == "int8":
-        if parity.snr_db is not None and not parity.snr_db >= drafts.LEAST_SNR and not force:
+        if snr_db is not None and not snr_db >= drafts.LEAST_SNR and not force:
             raise ExportError(
-                f"in int8 '{parity.noisiest}' has a signal-to-noise ratio of {parity.snr_db:.1f} dB on "
-                f"{parity.samples} {parity.inputs} samples, and {drafts.LEAST_SNR:g} dB are the least; nothing was "
+                f"in int8 '{measured.noisiest}' has a signal-to-noise ratio of {snr_db:.1f} dB on "
+                f"{measured.samples} {measured.inputs} samples, and {drafts.LEAST_SNR:g} dB are the least; nothing was "
                 "written: give real samples with --calibration, take --dtype float16 or float32, or write it all the "
                 "same with --force"
             )
         return
-    is_quiet = parity.snr_db is not None and parity.snr_db >= _QUIET
-    tolerance = TOLERANCES[dtype] * (_SINGLE if is_quiet else 1.0)
-    if not parity.max_rel_error <= tolerance:
+    tolerance = TOLERANCES[dtype] * (_SINGLE if snr_db is not None and snr_db >= _QUIET else 1.0)
+    if not measured.max_rel_error <= tolerance:
         raise ExportError(
-            f"the export's outputs differ from the ONNX model's: '{parity.output}' by {parity.max_rel_error:.2g} of "
-            f"{parity.scale} ({parity.interpreter}, tolerance {tolerance:g}); nothing was written; "
+            f"the export's outputs differ from the ONNX model's: '{measured.output}' by {measured.max_rel_error:.2g} "
+            f"of {measured.scale} ({measured.interpreter}, tolerance {tolerance:g}); nothing was written; "
             "--no-verify skips this check"
         )
 

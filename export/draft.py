@@ -13,15 +13,8 @@ from typing import Any, TypedDict
 import onnx
 
 from onnxfold.errors import ExportError
+from onnxfold.export import parity
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import (
-    TFLiteInterpreter,
-    check_samples,
-    reference_inputs,
-    run_reference,
-    set_apart,
-    user_batches,
-)
 from onnxfold.export.tflite.convert import Converted, Ports, convert
 from onnxfold.export.tflite.graph import store_as_float16
 from onnxfold.export.tflite.layout import Layout, channels_last, plain
@@ -92,7 +85,7 @@ class ExportOptions(SampleOptions, total=False):
 
 
 def write_draft(
-    view: GraphView, draft: Path, options: ExportOptions, calibration: Arrays | None = None
+    view: GraphView, draft: Path, options: ExportOptions, calibration: Arrays | None
 ) -> tuple[ExportReport, Ports]:
     """Write a file in TFLite's format, by the writer of this package or by onnx2tf; return what is known of it."""
     backend, dtype, keep_nchw = options["backend"], options["dtype"], options["keep_nchw_inputs"]
@@ -154,14 +147,15 @@ def _require_floats(view: GraphView) -> None:
 def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, calibration: Arrays | None) -> list[str]:
     from onnxfold.export.quantize import HeldOut, quantize_int8
 
-    most, few = check_samples(view, MOST_CALIBRATION), 2 * check_samples(view)
+    most, few = parity.check_samples(view, MOST_CALIBRATION), 2 * parity.check_samples(view)
     if calibration is None:
-        batches, held = (reference_inputs(view, samples=n, seed=seed + i) for i, n in ((1, most), (2, few)))
+        batches, held = (parity.reference_inputs(view, samples=n, seed=seed + i) for i, n in ((1, most), (2, few)))
     else:
-        parts = set_apart(view, calibration)
-        batches, held = (user_batches(view, part, n) for part, n in zip(parts, (most, few), strict=True))
-    stays = quantize_int8(converted, draft, batches, HeldOut(held, run_reference(view, held)), LEAST_SNR + _MARGIN)
-    ports = TFLiteInterpreter(draft).quantisation().items()
+        parts = parity.set_apart(view, calibration)
+        batches, held = (parity.user_batches(view, part, n) for part, n in zip(parts, (most, few), strict=True))
+    held_out = HeldOut(held, parity.run_reference(view, held))
+    stays = quantize_int8(converted, draft, batches, held_out, LEAST_SNR + _MARGIN)
+    ports = parity.TFLiteInterpreter(draft).quantisation().items()
     return [*(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})" for name, (scale, zero) in ports), *stays]
 
 
@@ -246,7 +240,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 def _ports(view: GraphView, path: Path) -> Ports:
     """Read the layouts off the file's shapes."""
-    shapes = TFLiteInterpreter(path).shapes()
+    shapes = parity.TFLiteInterpreter(path).shapes()
     sides = ((view.input_names, shapes["inputs"]), (view.output_names, shapes["outputs"]))
     missing = [n for names, sizes in sides for n in names if n not in sizes]
     if missing:

@@ -321,16 +321,11 @@ def difference(name: str, a: Array, b: Array) -> float:
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0))
 
 
-def to_layout(values: Array, layout: Layout) -> Array:
-    """Bring an ONNX array into the layout that the file has."""
-    return np.ascontiguousarray(values.transpose(layout.perm)) if values.ndim else values
-
-
 def to_layouts(feeds: Mapping[str, Array], ports: Ports) -> dict[str, Array]:
     """Bring the inputs of a model into the layouts and the order of a file."""
-    return {name: to_layout(feeds[name], layout) for name, layout in ports.inputs.items()}
+    return {n: np.asarray(feeds[n].transpose(layout.perm), order="C") for n, layout in ports.inputs.items()}
 
 
 def from_layout(values: Array, layout: Layout) -> Array:
     """Bring an array of the file into ONNX's order."""
-    return values.transpose(np.argsort(layout.perm)) if values.ndim else values
+    return values.transpose(np.argsort(layout.perm))

@@ -35,11 +35,11 @@ _EACH = 0.2
 _CLEARLY = 1 / 4
 #: Of so many batches, tensors are measured on one.
 _FEW = 8
-#: Smallest and largest value of a tensor; of tensors by the ids of their values.
+#: Smallest and largest value of a tensor.
 Sides = tuple[Array, Array]
-Ranges = dict[int, Sides]
-#: Tensors by the ids of their values, in the order of execution.
-Group = tuple[int, ...]
+Ranges = dict[Value, Sides]
+#: Tensors in the order of execution.
+Group = tuple[Value, ...]
 #: Axis of the channels that weights have scales for.
 _CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "TRANSPOSE_CONV": 0, "FULLY_CONNECTED": 0}
 #: Multiply-accumulates of operators: elements of a tensor, times lengths of another one.
@@ -74,7 +74,7 @@ class _Try:
 
     noise: float
     ranges: Ranges
-    in_float: frozenset[int]  # tensors
+    in_float: frozenset[Value]
 
 
 def quantize_int8(converted: Converted, path: Path, batches: Batches, held: HeldOut, least: float) -> list[str]:
@@ -124,7 +124,7 @@ class _Search:
         self._macs = [_MACS[op.code](op) if op.code in _MACS else 0 for op in self._graph.operators]
         self.tries: list[_Try] = []
 
-    def suffices(self, ranges: Ranges, in_float: Collection[int] = ()) -> bool:
+    def suffices(self, ranges: Ranges, in_float: Collection[Value] = ()) -> bool:
         """Write and measure a file that may be the result; return whether it has little noise."""
         self._write(ranges, in_float)
         self.tries.append(_Try(self._noise(self._held), ranges, frozenset(in_float)))
@@ -166,7 +166,7 @@ class _Search:
 
         A tensor is so if all operators beside it are.
         """
-        kept, left = [frozenset[int]()], [sum(noise.values())]
+        kept, left = [frozenset[Value]()], [sum(noise.values())]
         beside, in_float = {group: frozenset(self.beside(group)) for group in noise}, frozenset[int]()
         while beside:
             group = max(beside, key=lambda group: noise[group] / self._cost(beside[group] - in_float))
@@ -190,21 +190,21 @@ class _Search:
         """Return the cost of operators in float32: their part of the multiply-accumulates, and a little for each."""
         return 1.0 - self.int8_macs(operators) + _EACH * (1 + len(operators)) / len(self._graph.operators)
 
-    def beside(self, tensors: Collection[int]) -> list[int]:
+    def beside(self, tensors: Collection[Value]) -> list[int]:
         """Return the operators that compute or read tensors."""
-        touched = ({id(v) for v in (*op.inputs, *op.outputs)} for op in self._graph.operators)
-        return [i for i, values in enumerate(touched) if not values.isdisjoint(tensors)]
+        operators = enumerate(self._graph.operators)
+        return [i for i, op in operators if not {*op.inputs, *op.outputs}.isdisjoint(tensors)]
 
     def int8_macs(self, in_float: Collection[int]) -> float:
         """Return the part of the multiply-accumulates that is not in some operators."""
         return 1.0 - sum(self._macs[i] for i in in_float) / (sum(self._macs) or 1)
 
-    def _write(self, ranges: Ranges, in_float: Collection[int]) -> None:
+    def _write(self, ranges: Ranges, in_float: Collection[Value]) -> None:
         """Write a file in int8, but for some tensors and the operators beside them."""
         graph = self._graph
-        scopes = ["".join(f"{self._names[id(v)]};" for v in graph.operators[i].outputs) for i in self.beside(in_float)]
+        scopes = ["".join(f"{self._names[v]};" for v in graph.operators[i].outputs) for i in self.beside(in_float)]
         sides = {"INPUT": graph.inputs, "OUTPUT": graph.outputs}
-        floats = [side for side, values in sides.items() if any(id(v) in in_float for v in values)]
+        floats = [side for side, values in sides.items() if any(v in in_float for v in values)]
         of_tensors = {self._names[key]: {"min": low, "max": high} for key, (low, high) in ranges.items()}
         self._path.write_bytes(self._exact)
         self._path.write_bytes(_quantise_file(self._path, of_tensors, scopes, floats))
@@ -229,24 +229,24 @@ def _is_far_narrower(sides: Sides, others: Sides) -> bool:
 def _rounded(graph: Graph, ranges: Ranges) -> Graph:
     """Return a graph in which some tensors are rounded to 8 bits where they are computed."""
     result = Graph()
-    rounded: dict[int, Value] = {}
+    rounded: dict[Value, Value] = {}
 
     def round_values(values: Collection[Value]) -> None:
         for value in values:
-            low, high = (float(side) for side in ranges.get(id(value), (0.0, 0.0)))
+            low, high = (float(side) for side in ranges.get(value, (0.0, 0.0)))
             if low < high:
                 options: dict[str, Any] = {"min": min(low, 0.0), "max": max(high, 0.0), "numBits": 8}
-                rounded[id(value)] = result.op("FAKE_QUANT", [value], value.shape, name=value.name, **options)
+                rounded[value] = result.op("FAKE_QUANT", [value], value.shape, name=value.name, **options)
 
     result.inputs = graph.inputs
     round_values(graph.inputs)
     for op in graph.operators:
-        inputs = [rounded.get(id(v), v) for v in op.inputs]
-        if op.code in _CHANNELS and id(op.outputs[0]) in ranges and op.inputs[1].is_constant:
+        inputs = [rounded.get(v, v) for v in op.inputs]
+        if op.code in _CHANNELS and op.outputs[0] in ranges and op.inputs[1].is_constant:
             inputs[1] = _rounded_weight(op.inputs[1], _CHANNELS[op.code])
         result.operators.append(Operator(op.code, inputs, op.outputs, op.options, op.version))
         round_values(op.outputs)
-    result.outputs = [rounded.get(id(value), value) for value in graph.outputs]
+    result.outputs = [rounded.get(value, value) for value in graph.outputs]
     return result
 
 
@@ -344,21 +344,21 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
 
     A gate that is open at 8 is as open at 200; steps for numbers between them are taken from the others.
     """
-    limits: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
+    limits = dict.fromkeys(graph.outputs, _ALL)
     for op in reversed(graph.operators):
         wanted = [_TOLD_APART.get(op.code, _ALL)]
         if op.code in _MOVES:
-            wanted = [limits.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
+            wanted = [limits.get(v, (np.inf, -np.inf)) for v in op.outputs]
         for value in op.inputs:
-            sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
-            limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
-    fixed: dict[int, tuple[float, float]] = {}
+            sides = [limits.get(value, (np.inf, -np.inf)), *wanted]
+            limits[value] = min(low for low, _ in sides), max(high for _, high in sides)
+    fixed: dict[Value, tuple[float, float]] = {}
     for op in graph.operators:
         known = _FIXED.get(op.code)
         if op.code in _MOVES - _JOINS:
-            known = next((fixed[id(v)] for v in op.inputs if id(v) in fixed), None)
+            known = next((fixed[v] for v in op.inputs if v in fixed), None)
         if known is not None:
-            fixed.update({id(v): known for v in op.outputs})
+            fixed |= dict.fromkeys(op.outputs, known)
     narrowed: Ranges = {}
     for key, (least, largest) in ranges.items():
         low, high = limits.get(key, _ALL)

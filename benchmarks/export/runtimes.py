@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
-from onnxfold.export.parity import reference_inputs, run_reference, to_layout
+from onnxfold.export.parity import reference_inputs, run_reference, to_layouts
 from onnxfold.export.tflite.convert import Converted, Ports, convert
 from onnxfold.graph.view import GraphView
 
@@ -49,8 +49,8 @@ def write_job(row: Row, path: Path, folder: Path) -> dict[str, Any]:
 
 def arrays_of(ports: Ports, feeds: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
     """Return inputs and outputs in the layouts of a file, by what the runner calls them."""
-    arrays = {f"in/{n}": to_layout(feeds[n], layout) for n, layout in ports.inputs.items()}
-    return arrays | {f"out/{n}": to_layout(outputs[n], layout) for n, layout in ports.outputs.items()}
+    arrays = {f"in/{n}": values for n, values in to_layouts(feeds, ports).items()}
+    return arrays | {f"out/{n}": outputs[n].transpose(layout.perm) for n, layout in ports.outputs.items()}
 
 
 def reference_samples(view: GraphView) -> tuple[dict[str, Any], dict[str, Any]]:

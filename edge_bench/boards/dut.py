@@ -101,13 +101,11 @@ class Dut:
                     self._drain()
                     return names[0][1]
                 heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
-            except _GarbledError as error:
-                heard = error
-            except _SilentError as error:
+            except (_GarbledError, _SilentError) as error:
                 # What came before says more than that nothing came in an attempt that the deadline cut short.
-                if heard is None or attempt_s == _ATTEMPT_S:
+                if heard is None or attempt_s == _ATTEMPT_S or isinstance(error, _GarbledError):
                     heard = error
-            if heard is not None and self._clock() >= deadline:
+            if self._clock() >= deadline:
                 raise heard
 
     def command(self, text: str, timeout_s: float | None = None) -> list[str]:

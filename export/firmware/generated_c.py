@@ -131,7 +131,7 @@ def _make_activations_static(code: str, interface: Interface, runtime: str) -> t
     calls = list(_CALL.finditer(body))
     types = {int(m[1]): m[2] for m in _NODE.finditer(code)}
     buffers = _buffers(body, calls, types)
-    arena_bytes = max(1, plan([*{id(b): b for b in buffers.values()}.values()]))
+    arena_bytes = max(1, plan(list(dict.fromkeys(buffers.values()))))
     body = _FREE.sub("", _ALLOCATION.sub(lambda m: _placement(m, buffers), body))
     places = {int(m["node"]): place for place, m in enumerate(calls)}
     body = _CALL.sub(lambda m: f"    MODEL_OP({places[int(m['node'])]}, {m[0].strip()[:-1]});", body)

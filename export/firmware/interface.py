@@ -169,7 +169,7 @@ def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]], int
 ALIGNMENT = 16
 
 
-@dataclass
+@dataclass(eq=False)
 class Buffer:
     """Memory that is needed from one node to another."""
 

@@ -141,22 +141,17 @@ def read_tflite(path: Path) -> TflmModel:
 def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
     """Return the memory of every tensor that is not a constant, in the order of the file."""
     uses: dict[int, list[int]] = defaultdict(list)  # the places of the operators that a tensor is held for
-    for place, operator in enumerate(graph.operators):
-        for i in (*operator.inputs, *operator.outputs):
+    inside = enumerate((*operator.inputs, *operator.outputs) for operator in graph.operators)
+    for place, held in ((0, graph.inputs), *inside, (len(graph.operators), graph.outputs)):
+        for i in held:
             uses[int(i)].append(place)
-    for place, ends in ((0, graph.inputs), (len(graph.operators), graph.outputs)):
-        for i in ends:
-            uses[int(i)].append(place)
-    buffers = []
-    for tensor, places in ((tensor, uses[i]) for i, tensor in enumerate(graph.tensors)):
-        data = model.buffers[tensor.buffer].data
-        if places and (data is None or not len(data)):
-            buffers.append(Buffer(align(_tensor_bytes(tensor, types)), min(places), max(places)))
-    return buffers
+    is_constant = [buffer.data is not None and len(buffer.data) > 0 for buffer in model.buffers]
+    return [
+        Buffer(align(_tensor_bytes(tensor, types)), min(uses[i]), max(uses[i]))
+        for i, tensor in enumerate(graph.tensors)
+        if uses[i] and not is_constant[tensor.buffer]
+    ]
 
 
 def _tensor_bytes(tensor: Any, types: Mapping[int, str]) -> int:
-    dtype = NUMPY_TYPES.get(types[tensor.type])
-    if dtype is None:
-        raise ExportError(f"tensor '{tensor.name}' has elements of type {types[tensor.type]}, which have no size")
-    return dtype.itemsize * prod(map(int, () if tensor.shape is None else tensor.shape))
+    return NUMPY_TYPES[types[tensor.type]].itemsize * prod(map(int, () if tensor.shape is None else tensor.shape))

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partialmethod
+from functools import partialmethod, reduce
 from math import prod
+from operator import mul
 from typing import NoReturn
 
 import numpy as np
@@ -31,12 +32,12 @@ class Tensors:
         self.shapes = shapes
         self.layouts = layouts
         self._values: dict[str, dict[Layout, Value]] = {}
-        self._named: set[int] = set()
+        self._named: set[Value] = set()
 
     def name(self, value: Value, tensor: str) -> None:
         """Call a value by an ONNX name, unless it is a constant or is called by another one."""
-        if not value.is_constant and id(value) not in self._named:
-            self._named.add(id(value))
+        if not value.is_constant and value not in self._named:
+            self._named.add(value)
             value.name = tensor
 
     def put(self, tensor: str, value: Value, layout: Layout) -> None:
@@ -87,11 +88,11 @@ class Op(NodeReader):
             self.refuse(f"its {what} is computed at run time: TFLite needs it as a constant")
         return values
 
-    def numbers(self, index: int, name: str, what: str) -> list[int] | None:
-        """Return integers given as an attribute (older operator sets) or as a constant input; None if not given."""
-        if self.has_attribute(name):
-            return self.integers(name)
-        return [int(v) for v in self.required_weight(index, what).reshape(-1)] if self.has_input(index) else None
+    def numbers(self, index: int, name: str, what: str) -> list[int]:
+        """Return integers given as an attribute (older operator sets) or as a constant input; none if not given."""
+        if self.has_input(index):
+            return [int(v) for v in self.required_weight(index, what).reshape(-1)]
+        return self.integers(name)
 
     def shape(self, index: int = 0) -> Shape:
         """Return an input's ONNX shape."""
@@ -178,7 +179,7 @@ class Op(NodeReader):
             return
         shape = self.result(index)
         layout = layout or self.layout.of_rank(len(shape))
-        if tuple(map(int, layout.shape(shape))) != tuple(map(int, value.shape)):
+        if layout.shape(shape) != value.shape:
             raise AssertionError(f"{self.op_type}: {value.shape} was written for {layout.shape(shape)}")
         self._tensors.put(tensor, value, layout)
         self._tensors.name(self._tensors.get(tensor, self._tensors.layouts[tensor]), tensor)
@@ -229,7 +230,7 @@ def broadcast(a: Shape, b: Shape) -> Shape:
     """Return the shape of an elementwise result."""
     rank = max(len(a), len(b))
     pairs = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True)
-    return tuple(x if isinstance(x, Dynamic) or int(x) != 1 else y for x, y in pairs)
+    return tuple(y if is_one(x) else x for x, y in pairs)
 
 
 class Calculator(Graph):
@@ -326,11 +327,9 @@ class Calculator(Graph):
 
 
 def _product(shape: Shape, axes: list[int]) -> int:
-    if len(axes) == 1:
-        return shape[axes[0]]
-    return int(np.prod([int(shape[a]) for a in axes]))
+    return reduce(mul, (shape[a] for a in axes))  # of a single axis its size, which may be dynamic
 
 
 def _whole(value: Value, shape: Shape) -> bool:
     """Whether a value does not broadcast, or is one number."""
-    return int(np.prod(value.shape)) == 1 or tuple(map(int, value.shape)) == tuple(map(int, shape))
+    return prod(value.shape) == 1 or value.shape == shape

@@ -228,14 +228,14 @@ def _add_input(tensors: Tensors, name: str, layout: Layout) -> None:
 def _write_outputs(tensors: Tensors, names: Iterable[str]) -> None:
     """Make every output a separate tensor, different from inputs, constants and other outputs."""
     graph = tensors.graph
-    used_ids = {id(v) for v in graph.inputs}
+    used = {*graph.inputs}
     for name in names:
         if tensors.view.is_weight(name):
             value = graph.constant(tensors.view.weight(name), name)
         else:
             value = tensors.get(name, tensors.layouts[name])
-        if value.is_constant or id(value) in used_ids:
+        if value.is_constant or value in used:
             value = graph.copy(value, value.shape)
         value.name = name
-        used_ids.add(id(value))
+        used.add(value)
         graph.outputs.append(value)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class Value:
     @property
     def size_bytes(self) -> int:
         """Bytes of the values for a batch of one."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(NUMPY_TYPES[self.element_type]).itemsize
+        return prod(self.shape) * NUMPY_TYPES[self.element_type].itemsize
 
     def values(self) -> Array:
         """Return a constant's values, contiguous."""
@@ -257,22 +258,14 @@ def store_as_float16(graph: Graph) -> None:
 
     Weights with values outside of float16's range stay as they are.
     """
-    widened: dict[int, Value] = {}
-    first: list[Operator] = []
+    constants = dict.fromkeys(v for op in graph.operators for v in op.inputs if v.is_constant)
+    large = [v for v in constants if v.element_type == "FLOAT32" and prod(v.shape) >= _SMALLEST]
+    narrow = [v for v in large if not np.abs(v.values()).max() > np.finfo(np.float16).max]
+    wide = {v: Value(v.shape, "FLOAT32", v.name) for v in narrow}
     for op in graph.operators:
-        for i, value in enumerate(op.inputs):
-            if value.is_constant and value.element_type == "FLOAT32" and int(np.prod(value.shape)) >= _SMALLEST:
-                if id(value) not in widened:
-                    widened[id(value)] = _widen(value, first)
-                op.inputs[i] = widened[id(value)]
-    graph.operators[:0] = first
+        op.inputs[:] = [wide.get(v, v) for v in op.inputs]
+    graph.operators[:0] = [Operator("DEQUANTIZE", [_half(v)], [result], {}) for v, result in wide.items()]
 
 
-def _widen(value: Value, operators: list[Operator]) -> Value:
-    if np.abs(value.values()).max() > np.finfo(np.float16).max:
-        return value
-    load = value.values
-    half = Value(value.shape, "FLOAT16", f"{value.name}_float16", lambda: load().astype(np.float16))
-    result = Value(value.shape, "FLOAT32", value.name)
-    operators.append(Operator("DEQUANTIZE", [half], [result], {}))
-    return result
+def _half(value: Value) -> Value:
+    return Value(value.shape, "FLOAT16", f"{value.name}_float16", lambda: value.values().astype(np.float16))

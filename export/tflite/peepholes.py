@@ -1,5 +1,7 @@
 """Small rewrites of the finished graph: fused activations, cancelling pairs, biases."""
 
+from collections import defaultdict
+
 import numpy as np
 
 from onnxfold.export.tflite.graph import ACTIVATES, Graph, Operator, Value, same_shape, schema
@@ -13,19 +15,19 @@ class _Uses:
     """Who writes and who reads a value."""
 
     def __init__(self, graph: Graph) -> None:
-        self.writer: dict[int, Operator] = {id(o): op for op in graph.operators for o in op.outputs}
-        self.readers: dict[int, list[Operator]] = {}
+        self.writer = {o: op for op in graph.operators for o in op.outputs}
+        self.readers: dict[Value, list[Operator]] = defaultdict(list)
         for op in graph.operators:
             for value in op.inputs:
-                self.readers.setdefault(id(value), []).append(op)
-        self.fixed = {id(v) for v in (*graph.inputs, *graph.outputs)}  # of the model's interface
+                self.readers[value].append(op)
+        self.fixed = {*graph.inputs, *graph.outputs}  # of the model's interface
 
     def only_writer(self, op: Operator, index: int = 0) -> Operator | None:
         """Return the operator that writes an input which nobody else reads."""
         value = op.inputs[index]
-        if id(value) in self.fixed or len(self.readers[id(value)]) != 1:
+        if value in self.fixed or len(self.readers[value]) != 1:
             return None
-        return self.writer.get(id(value))
+        return self.writer.get(value)
 
 
 def tidy(graph: Graph) -> None:
@@ -46,10 +48,10 @@ def tidy(graph: Graph) -> None:
 
 def _cut_used_parts(graph: Graph) -> None:
     """A SPLIT with parts that nobody reads becomes slices: XNNPACK does not run it in int8."""
-    read = {id(v) for op in graph.operators for v in op.inputs} | {id(v) for v in graph.outputs}
+    read = {*graph.outputs, *(v for op in graph.operators for v in op.inputs)}
     kept: list[Operator] = []
     for op in graph.operators:
-        used = [i for i, part in enumerate(op.outputs) if id(part) in read]
+        used = [i for i, part in enumerate(op.outputs) if part in read]
         x = op.inputs[-1]
         if op.code != "SPLIT" or len(used) == len(op.outputs) or len(x.shape) > _MOST_SLICED:
             kept.append(op)
@@ -64,27 +66,27 @@ def _cut_used_parts(graph: Graph) -> None:
 
 
 def _drop_unused(graph: Graph) -> None:
-    needed = {id(v) for v in graph.outputs}
+    needed = {*graph.outputs}
     kept = []
     for op in reversed(graph.operators):
-        if any(id(o) in needed for o in op.outputs):
-            needed.update(map(id, op.inputs))
+        if not needed.isdisjoint(op.outputs):
+            needed.update(op.inputs)
             kept.append(op)
     graph.operators[:] = reversed(kept)
 
 
 def _bypass(op: Operator, uses: _Uses, source: Value) -> bool:
     """Let the readers of an operator's output read `source`."""
-    if id(op.outputs[0]) in uses.fixed:
+    if op.outputs[0] in uses.fixed:
         return False
-    for reader in uses.readers.get(id(op.outputs[0]), []):
+    for reader in uses.readers[op.outputs[0]]:
         reader.inputs[:] = [source if v is op.outputs[0] else v for v in reader.inputs]
     return True
 
 
 def _merge_pair(op: Operator, uses: _Uses) -> bool:
     """RESHAPE of a RESHAPE, and TRANSPOSE of a TRANSPOSE, is one of them, or none."""
-    first = uses.writer.get(id(op.inputs[0])) if op.code in ("RESHAPE", "TRANSPOSE") else None
+    first = uses.writer.get(op.inputs[0]) if op.code in ("RESHAPE", "TRANSPOSE") else None
     if first is None or first.code != op.code:
         return False
     source, by = first.inputs[0], op.inputs[1:]
@@ -156,7 +158,7 @@ def _flatten_into_dense(op: Operator, uses: _Uses) -> bool:
     """FULLY_CONNECTED flattens its input by itself."""
     if op.code != "FULLY_CONNECTED" or op.options.get("keepNumDims"):
         return False
-    first = uses.writer.get(id(op.inputs[0]))
+    first = uses.writer.get(op.inputs[0])
     if first is None or first.code != "RESHAPE":
         return False
     shape = first.inputs[0].shape

@@ -39,7 +39,7 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     size += _BYTES_PER_ENTRY * (len(values) + len(graph.operators) + 8) + len(notes)
     if size > _LIMIT_BYTES:
         raise ExportError(f"the file would have {size / 1e9:.1f} GB, the TFLite format holds 2 GB: fold more")
-    index = {id(v): i for i, v in enumerate(values)}
+    index = {v: i for i, v in enumerate(values)}
     codes = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in graph.operators))}
     numbers = [(int(getattr(schema().BuiltinOperator, code)), version) for code, version in codes]
     operator_codes = [
@@ -48,12 +48,11 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     ]
     subgraph = table(
         "SubGraph", name="main", tensors=_tensors(graph, values, buffer_of),
-        inputs=[index[id(v)] for v in graph.inputs], outputs=[index[id(v)] for v in graph.outputs],
+        inputs=[index[v] for v in graph.inputs], outputs=[index[v] for v in graph.outputs],
         operators=[_operator(op, codes, index) for op in graph.operators],
     )  # fmt: skip
     inputs, outputs = (
-        [table("TensorMap", name=v.name, tensorIndex=index[id(v)]) for v in side]
-        for side in (graph.inputs, graph.outputs)
+        [table("TensorMap", name=v.name, tensorIndex=index[v]) for v in side] for side in (graph.inputs, graph.outputs)
     )
     buffers = [_Buffer(None), *(_Buffer(c) for c in constants), _Buffer(_text(notes))]
     model = table(
@@ -118,45 +117,45 @@ def _text(content: bytes) -> Value:
 
 def _values(graph: Graph) -> list[Value]:
     inside = (v for op in graph.operators for v in (*op.inputs, *op.outputs))
-    return list({id(v): v for v in (*graph.inputs, *inside, *graph.outputs)}.values())
+    return list(dict.fromkeys((*graph.inputs, *inside, *graph.outputs)))
 
 
-def _buffers(values: list[Value]) -> tuple[list[Value], dict[int, int]]:
+def _buffers(values: list[Value]) -> tuple[list[Value], dict[Value, int]]:
     """Return one constant per distinct content, and the buffer of each constant; 0 is the empty buffer."""
     constants = [value for value in values if value.is_constant]
     sizes = Counter(value.size_bytes for value in constants)
     distinct: list[Value] = []
-    buffer_of: dict[int, int] = {}
+    buffer_of: dict[Value, int] = {}
     known: dict[tuple[int, bytes], int] = {}
     for value in constants:
         if sizes[value.size_bytes] > 1:
             key = (value.size_bytes, hashlib.blake2b(value.values().tobytes()).digest())
             if key in known:
-                buffer_of[id(value)] = known[key]
+                buffer_of[value] = known[key]
                 continue
             known[key] = len(distinct) + 1
         distinct.append(value)
-        buffer_of[id(value)] = len(distinct)
+        buffer_of[value] = len(distinct)
     return distinct, buffer_of
 
 
-def tensor_names(graph: Graph) -> dict[int, str]:
-    """Return the names of the tensors of a file, by the id of a value."""
+def tensor_names(graph: Graph) -> dict[Value, str]:
+    """Return the names of the tensors of a file."""
     repeats: dict[str, int] = {}
     # What the model's interface is called comes first, whatever else has the same name.
-    names = {id(v): _unique(v.name, repeats) for v in (*graph.inputs, *graph.outputs)}
-    return names | {id(v): _unique(v.name, repeats) for v in _values(graph) if id(v) not in names}
+    ordered = dict.fromkeys((*graph.inputs, *graph.outputs, *_values(graph)))
+    return {value: _unique(value.name, repeats) for value in ordered}
 
 
-def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) -> list[Any]:
+def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[Value, int]) -> list[Any]:
     names = tensor_names(graph)
     tensors = []
     for value in values:
         signature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape]
         tensors.append(
             table(
-                "Tensor", name=names[id(value)], type=type_of(value.element_type), shape=[int(d) for d in value.shape],
-                hasRank=True, shapeSignature=signature if -1 in signature else None, buffer=buffer_of.get(id(value), 0),
+                "Tensor", name=names[value], type=type_of(value.element_type), shape=[int(d) for d in value.shape],
+                hasRank=True, shapeSignature=signature if -1 in signature else None, buffer=buffer_of.get(value, 0),
             )
         )  # fmt: skip
     return tensors
@@ -171,9 +170,9 @@ def _unique(name: str, repeats: dict[str, int]) -> str:
     return fresh
 
 
-def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[int, int]) -> Any:
+def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[Value, int]) -> Any:
     kind, options = make_options(op.code, op.options)
     return table(
         "Operator", opcodeIndex=codes[op.code, op.version], builtinOptionsType=kind, builtinOptions=options,
-        inputs=[index[id(v)] for v in op.inputs], outputs=[index[id(v)] for v in op.outputs],
+        inputs=[index[v] for v in op.inputs], outputs=[index[v] for v in op.outputs],
     )  # fmt: skip

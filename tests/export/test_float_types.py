@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ExportError
-from onnxfold.export import api, export_model
+from onnxfold.export import export_model, parity
 from testing.models import mlp
 
 pytest.importorskip("ai_edge_litert")
@@ -28,8 +28,8 @@ def test_other_floats_are_checked(kind: int, tmp_path: Path, monkeypatch: pytest
     report = export_model(_typed(kind), tmp_path / "o.tflite")
     assert report.parity["samples"] > 0
     assert report.parity["max_rel_error"] < 1e-5
-    run = api.run_reference
-    monkeypatch.setattr(api, "run_reference", lambda *a: [{n: v + 1 for n, v in o.items()} for o in run(*a)])
+    run = parity.run_reference
+    monkeypatch.setattr(parity, "run_reference", lambda *a: [{n: v + 1 for n, v in o.items()} for o in run(*a)])
     with pytest.raises(ExportError, match="differ from the ONNX model's"):
         export_model(_typed(kind), tmp_path / "wrong.tflite")
     assert not (tmp_path / "wrong.tflite").exists()

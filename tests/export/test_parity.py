@@ -25,7 +25,7 @@ def test_one_wrong_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         outputs[-1]["y"].reshape(-1)[-1] += 100 * parity.TOLERANCE * np.abs(outputs[-1]["y"]).max()
         return outputs
 
-    monkeypatch.setattr(api, "run_reference", wrong)
+    monkeypatch.setattr(parity, "run_reference", wrong)
     with pytest.raises(ExportError, match="differ from the ONNX model's"):
         export_model(chain("conv", "relu"), tmp_path / "net.tflite")
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +83,7 @@ def test_a_probability_near_zero_is_measured_against_its_range(tmp_path: Path, m
     def rounded(*args: object) -> list[dict[str, Array]]:
         return [{n: v + np.float32(1.2e-7) for n, v in out.items()} for out in real(*args)]  # type: ignore[arg-type]
 
-    monkeypatch.setattr(api, "run_reference", rounded)
+    monkeypatch.setattr(parity, "run_reference", rounded)
     done = export_model(detector(-10.0), tmp_path / "net.tflite")
     assert done.parity["max_rel_error"] < 1e-5
 
@@ -99,7 +99,7 @@ def test_a_wrong_probability_is_found(bias: float, tmp_path: Path, monkeypatch: 
             out["y"] = np.sqrt(out["y"]) if bias > -100 else out["y"] + np.float32(4e-5)
         return outputs
 
-    monkeypatch.setattr(api, "run_reference", wrong)
+    monkeypatch.setattr(parity, "run_reference", wrong)
     with pytest.raises(ExportError, match=r"'y' by .* of (the range 0 to 1|0\.01) "):
         export_model(detector(bias), tmp_path / "net.tflite")
 
@@ -136,7 +136,7 @@ def test_rounding_moves_few_positions(
             out["y"][:, :moved] += 1
         return outputs
 
-    monkeypatch.setattr(api, "run_reference", swapped)
+    monkeypatch.setattr(parity, "run_reference", swapped)
     if not is_refused:
         assert export_model(_top(), tmp_path / "net.tflite").parity["output"] == "y"
         return

@@ -74,29 +74,25 @@ def padding(op: Op, x: Value, win: Window, fill: float = 0.0) -> tuple[Value, in
     return (pad_window(op, x, win, fill), int(schema().Padding.VALID)) if kind is None else (x, kind)
 
 
-def pad_window(op: Op, x: Value, win: Window, fill: float) -> Value:
+def pad_window(op: Op, x: Value, win: Window, fill: float = 0.0, mirror: str = "") -> Value:
     """Append a PAD with which the window is VALID."""
-    return pad(op, x, ((0, 0), *(axis.padded for axis in win), (0, 0)), fill)
+    return pad(op, x, ((0, 0), *(axis.padded for axis in win), (0, 0)), fill, mirror)
 
 
-def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
-    """Append a PAD, or a PADV2 where the fill is not zero."""
+def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float = 0.0, mirror: str = "") -> Value:
+    """Append a PAD, a PADV2 where the fill is not zero, or a MIRROR_PAD.
+
+    SYMMETRIC mirrors repeat the values at the border, REFLECT does not.
+    """
+    shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
+    inputs = [x, op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))]
+    if mirror:
+        return op.graph.op("MIRROR_PAD", inputs, shape, mode=int(getattr(schema().MirrorPadMode, mirror)))
     if fill == 0:
-        return _padded(op, "PAD", x, pads)
+        return op.graph.op("PAD", inputs, shape)
     # The quantiser gives a constant that shares the scale of an input one number per axis of the input.
     value = op.graph.constant(np.full((1,) * len(pads), fill, NUMPY_TYPES[x.element_type]))
-    return _padded(op, "PADV2", x, pads, value)
-
-
-def mirror(op: Op, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
-    """Append a MIRROR_PAD: SYMMETRIC repeats the values at the border, REFLECT does not."""
-    return _padded(op, "MIRROR_PAD", x, pads, mode=int(getattr(schema().MirrorPadMode, mode)))
-
-
-def _padded(op: Op, code: str, x: Value, pads: Sequence[tuple[int, int]], *more: Value, **options: Any) -> Value:
-    shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
-    amounts = op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))
-    return op.graph.op(code, [x, amounts, *more], shape, **options)
+    return op.graph.op("PADV2", [*inputs, value], shape)
 
 
 def as_image(op: Op, x: Value) -> Value:
@@ -221,7 +217,7 @@ def _write_group(op: Op, x: Value, weights: Value, crops: list[tuple[int, int]],
         return y
     pads = [(max(-a, 0), max(-b, 0)) for a, b in crops]
     if any(map(any, pads)):  # output_padding, or a crop below zero
-        y = pad(op, y, ((0, 0), *pads, (0, 0)), 0)
+        y = pad(op, y, ((0, 0), *pads, (0, 0)))
     start = [0, *(max(a, 0) for a, _ in crops), 0]
     if any(start) or tuple(y.shape[1:3]) != tuple(output):
         bounds = [op.graph.indices(start), op.graph.indices([-1, *output, -1])]

@@ -38,21 +38,19 @@ def max_pool(op: Op) -> Value:
     x = op.graph.cast(op.read(0), "FLOAT32")
     if op.element_type() not in ("FLOAT32", "INT8", "UINT8"):
         op.refuse(f"TFLite has no maximum pool of {op.element_type()}")
+    pool = partial(_pool, op, "MAX_POOL_2D", fill=_LOWEST)
     if any(axis.dilation > 1 for axis in win):
         y = _max_of_slices(op, x, win)
     elif len(win) == 3:
-        y = _in_three_dimensions(op, x, win, partial(_pool, op, "MAX_POOL_2D", fill=_LOWEST))
+        y = _in_three_dimensions(op, x, win, pool)
     else:
-        y = layers.from_image(
-            op, _pool(op, "MAX_POOL_2D", layers.as_image(op, x), layers.image_window(win), _LOWEST), len(op.shape())
-        )
+        y = layers.from_image(op, pool(layers.as_image(op, x), layers.image_window(win)), len(op.shape()))
     return op.graph.cast(y, op.result_type())
 
 
 def _pool(op: Op, code: str, x: Value, win: layers.Window, fill: float) -> Value:
     if fill == _LOWEST and layers.padding_of(x, win) is None and _may_mirror(x, win):
-        pads = ((0, 0), *(axis.padded for axis in win), (0, 0))
-        x, kind = layers.mirror(op, x, pads, "SYMMETRIC"), int(schema().Padding.VALID)
+        x, kind = layers.pad_window(op, x, win, mirror="SYMMETRIC"), int(schema().Padding.VALID)
     else:
         x, kind = layers.padding(op, x, win, fill)
     h, w = win
@@ -147,7 +145,7 @@ def _average(op: Op, x: Value, win: layers.Window, counts: Array) -> Value:
     elif kind == kinds.VALID or (kind == kinds.SAME and np.array_equal(counts, valid_counts)):
         return mean(x, win)
     else:
-        y = mean(layers.pad_window(op, x, win, 0.0), tuple(replace(axis, pads=(0, 0)) for axis in win))
+        y = mean(layers.pad_window(op, x, win), tuple(replace(axis, pads=(0, 0)) for axis in win))
     if np.all(counts == kernel):
         return y
     return op.graph.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))

@@ -29,11 +29,8 @@ def recurrent(op: Op) -> None:
     x = op.graph.transpose(x, (1, 0, 2)) if swapped else x
     if isinstance(x.shape[0], Dynamic) or not 1 <= int(x.shape[0]) <= _MOST_STEPS:
         op.refuse(f"every step is written out: fix the length of the sequence, to {_MOST_STEPS} at most")
-    direction = op.text("direction", "forward")
-    lanes = [
-        _Lane(op, x, number, backward)
-        for number, backward in enumerate({"forward": [False], "reverse": [True]}.get(direction, [False, True]))
-    ]
+    ways = {"forward": [False], "reverse": [True]}.get(op.text("direction", "forward"), [False, True])
+    lanes = [_Lane(op, x, number, backward) for number, backward in enumerate(ways)]
     done = [lane.run() for lane in lanes]
     graph, batch, width = op.graph, x.shape[1], lanes[0].width
     if op.has_output(0):
@@ -102,10 +99,8 @@ class _Lane:
         return self._constants[key]
 
     def _zeros(self, count: int) -> Value:
-        key = (-1, 0, count)
-        if key not in self._constants:
-            self._constants[key] = self.op.graph.constant(np.zeros(count, np.float32), "no_bias")
-        return self._constants[key]
+        zeros = self.op.graph.constant(np.zeros(count, np.float32), "no_bias")
+        return self._constants.setdefault((-1, 0, count), zeros)
 
     def _project_inputs(self) -> list[Value]:
         """Return X W^T + b, step by step, each of shape (N, gates)."""

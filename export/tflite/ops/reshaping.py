@@ -18,11 +18,8 @@ _MAX_SLICE_RANK = 5
 def slice_(op: Op) -> Value:
     """STRIDED_SLICE; of tensors of more than five axes a GATHER per axis. Constant starts, ends and steps."""
     x, shape = op.read(0), op.shape()
-    starts, ends = op.numbers(1, "starts", "starts"), op.numbers(2, "ends", "ends")
-    assert starts is not None
-    assert ends is not None
-    axes = op.numbers(3, "axes", "axes") or list(range(len(starts)))
-    steps = op.numbers(4, "steps", "steps") or [1] * len(starts)
+    starts, ends, axes, steps = (op.numbers(i, n, n) for i, n in enumerate(("starts", "ends", "axes", "steps"), 1))
+    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
     ranges: dict[int, range] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = shape[axis % len(shape)]
@@ -332,7 +329,7 @@ def pad(op: Op) -> Value:
         return layers.pad(op, x, amounts.tolist(), _fill(op))
     is_within = np.all(amounts.max(axis=1) < [int(d) for d in x.shape])
     if mode == "reflect" and len(x.shape) <= _MAX_MIRROR_RANK and is_within:
-        return layers.mirror(op, x, amounts.tolist(), "REFLECT")
+        return layers.pad(op, x, amounts.tolist(), mirror="REFLECT")
     if mode not in _GATHERED:
         op.refuse(f"the mode '{mode}' is unknown")
     for axis, row in enumerate(amounts):
@@ -346,7 +343,7 @@ def _amounts(op: Op) -> Array:
     """Return (rank, 2): what is added before and after each ONNX axis."""
     rank = len(op.shape())
     pads = op.numbers(1, "pads", "amounts") or [0] * 2 * rank
-    axes = [int(a) % rank for a in op.required_weight(3, "axes").reshape(-1)] if op.has_input(3) else list(range(rank))
+    axes = op.numbers(3, "axes", "axes") or list(range(rank))
     amounts = np.zeros((rank, 2), np.int64)
     amounts[axes] = np.array(pads).reshape(2, -1).T
     return amounts
