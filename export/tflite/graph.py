@@ -42,6 +42,12 @@ _OPTIONS = {
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), "pool2doptions"),
 }
 
+#: Options that are names in an enumeration of the schema.
+_NAMED = {
+    "padding": "Padding", "mode": "MirrorPadMode", "fusedActivationFunction": "ActivationFunctionType",
+    **dict.fromkeys(("inDataType", "outDataType", "outType", "outputType"), "TensorType"),
+}  # fmt: skip
+
 #: Operators that carry out a RELU, RELU6 or RELU_N1_TO_1 on their result by themselves.
 ACTIVATES = frozenset(
     {*_BINARY, "CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D", "AVERAGE_POOL_2D"}
@@ -60,9 +66,9 @@ def schema() -> Any:
     return schema_py_generated
 
 
-def type_of(element_type: str) -> int:
-    """Return the number of an element type."""
-    return int(getattr(schema().TensorType, element_type))
+def number_of(kind: str, name: str) -> int:
+    """Return the number of a name in an enumeration of the schema."""
+    return int(getattr(getattr(schema(), kind), name))
 
 
 def make_options(operator: str, settings: dict[str, Any]) -> tuple[int, Any]:
@@ -71,7 +77,8 @@ def make_options(operator: str, settings: dict[str, Any]) -> tuple[int, Any]:
     if wanted is None:
         return 0, None
     name, tag = next((name, tag) for name, tag in vars(schema().BuiltinOptions).items() if name.lower() == wanted)
-    return int(tag), table(name, **settings)
+    numbers = {n: number_of(_NAMED[n], value) if n in _NAMED else value for n, value in settings.items()}
+    return int(tag), table(name, **numbers)
 
 
 def table(kind: str, **fields: Any) -> Any:
@@ -228,9 +235,7 @@ class Graph:
             return x
         if x.is_constant:
             return self.constant(x.values().astype(NUMPY_TYPES[element_type]), x.name)
-        return self.op(
-            "CAST", [x], x.shape, element_type, inDataType=type_of(x.element_type), outDataType=type_of(element_type)
-        )
+        return self.op("CAST", [x], x.shape, element_type, inDataType=x.element_type, outDataType=element_type)
 
 
 def target(shape: Shape) -> list[int]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from onnxfold.export.tflite.graph import ACTIVATES, Graph, Operator, Value, same_shape, schema
+from onnxfold.export.tflite.graph import ACTIVATES, Graph, Operator, Value, same_shape
 
 _ACTIVATIONS = ("RELU", "RELU6", "RELU_N1_TO_1")
 _MOST_SLICED = 4
@@ -105,7 +105,7 @@ def _fuse_activation(op: Operator, uses: _Uses) -> bool:
     source = uses.only_writer(first) if first is not None and first.code == "RESHAPE" else first
     if first is None or source is None or source.code not in ACTIVATES or source.options.get("fusedActivationFunction"):
         return False
-    source.options["fusedActivationFunction"] = int(getattr(schema().ActivationFunctionType, op.code))
+    source.options["fusedActivationFunction"] = op.code
     return (source is not first and _bypass(op, uses, first.outputs[0])) or _replace_output(first, op)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxfold._version import __version__
 from onnxfold.errors import ExportError
-from onnxfold.export.tflite.graph import Graph, Operator, Value, make_options, schema, table, type_of
+from onnxfold.export.tflite.graph import Graph, Operator, Value, make_options, number_of, schema, table
 from onnxfold.export.tflite.layout import Dynamic
 
 SIGNATURE = "serving_default"
@@ -41,7 +41,7 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
         raise ExportError(f"the file would have {size / 1e9:.1f} GB, the TFLite format holds 2 GB: fold more")
     index = {v: i for i, v in enumerate(values)}
     codes = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in graph.operators))}
-    numbers = [(int(getattr(schema().BuiltinOperator, code)), version) for code, version in codes]
+    numbers = [(number_of("BuiltinOperator", code), version) for code, version in codes]
     operator_codes = [
         table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
         for n, version in numbers
@@ -152,12 +152,12 @@ def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[Value, int]) 
     tensors = []
     for value in values:
         signature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape]
-        tensors.append(
-            table(
-                "Tensor", name=names[value], type=type_of(value.element_type), shape=[int(d) for d in value.shape],
-                hasRank=True, shapeSignature=signature if -1 in signature else None, buffer=buffer_of.get(value, 0),
-            )
+        tensor = table(
+            "Tensor", name=names[value], type=number_of("TensorType", value.element_type), hasRank=True,
+            shape=[int(d) for d in value.shape], shapeSignature=signature if -1 in signature else None,
+            buffer=buffer_of.get(value, 0),
         )  # fmt: skip
+        tensors.append(tensor)
     return tensors
 
 

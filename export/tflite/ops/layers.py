@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import NUMPY_TYPES, Value, schema, type_of
+from onnxfold.export.tflite.graph import NUMPY_TYPES, Value
 from onnxfold.export.tflite.layout import ChannelsLast, DenseProduct, Dynamic, Layout, Shape, plain
 from onnxfold.graph.tensors import Array
 
@@ -60,18 +60,17 @@ def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window
     return tuple(axes)
 
 
-def padding_of(x: Value, win: Window) -> int | None:
-    """Return TFLite's padding; None where neither SAME nor VALID says it."""
+def padding_of(x: Value, win: Window) -> str:
+    """Return TFLite's padding; '' where neither SAME nor VALID says it."""
     if not any(any(axis.padded) for axis in win):
-        return int(schema().Padding.VALID)
-    is_same = all(axis.is_same(n) for axis, n in zip(win, x.shape[1:-1], strict=True))
-    return int(schema().Padding.SAME) if is_same else None
+        return "VALID"
+    return "SAME" if all(axis.is_same(n) for axis, n in zip(win, x.shape[1:-1], strict=True)) else ""
 
 
-def padding(op: Op, x: Value, win: Window, fill: float = 0.0) -> tuple[Value, int]:
+def padding(op: Op, x: Value, win: Window, fill: float = 0.0) -> tuple[Value, str]:
     """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
     kind = padding_of(x, win)
-    return (pad_window(op, x, win, fill), int(schema().Padding.VALID)) if kind is None else (x, kind)
+    return (x, kind) if kind else (pad_window(op, x, win, fill), "VALID")
 
 
 def pad_window(op: Op, x: Value, win: Window, fill: float = 0.0, mirror: str = "") -> Value:
@@ -87,7 +86,7 @@ def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float = 0.0, mi
     shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
     inputs = [x, op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))]
     if mirror:
-        return op.graph.op("MIRROR_PAD", inputs, shape, mode=int(getattr(schema().MirrorPadMode, mirror)))
+        return op.graph.op("MIRROR_PAD", inputs, shape, mode=mirror)
     if fill == 0:
         return op.graph.op("PAD", inputs, shape)
     # The quantiser gives a constant that shares the scale of an input one number per axis of the input.
@@ -200,18 +199,17 @@ def _crops(op: Op, spatial: Shape, size: list[int], output: Shape) -> list[tuple
 
 
 def _write_group(op: Op, x: Value, weights: Value, crops: list[tuple[int, int]], output: list[int]) -> Value:
-    kinds, spatial = schema().Padding, [int(d) for d in x.shape[1:3]]
     stride = [1, *op.integers("strides", [1, 1])][-2:]
     full = [o + a + b for o, (a, b) in zip(output, crops, strict=True)]
     same = all(
         n == math.ceil(o / s) and f >= o and a == (f - o) // 2
-        for n, s, f, o, (a, _) in zip(spatial, stride, full, output, crops, strict=True)
+        for n, s, f, o, (a, _) in zip(x.shape[1:3], stride, full, output, crops, strict=True)
     )
     whole = not any(map(any, crops))
     shape = (x.shape[0], *(output if same else full), int(weights.shape[0]))
     y = op.graph.op(
         "TRANSPOSE_CONV", [_shape(op, x, shape), weights, x], shape, "FLOAT32",
-        padding=int(kinds.SAME if same and not whole else kinds.VALID), strideH=stride[0], strideW=stride[1],
+        padding="SAME" if same and not whole else "VALID", strideH=stride[0], strideW=stride[1],
     )  # fmt: skip
     if same or whole:
         return y
@@ -219,7 +217,7 @@ def _write_group(op: Op, x: Value, weights: Value, crops: list[tuple[int, int]],
     if any(map(any, pads)):  # output_padding, or a crop below zero
         y = pad(op, y, ((0, 0), *pads, (0, 0)))
     start = [0, *(max(a, 0) for a, _ in crops), 0]
-    if any(start) or tuple(y.shape[1:3]) != tuple(output):
+    if any(start) or y.shape[1:3] != tuple(output):
         bounds = [op.graph.indices(start), op.graph.indices([-1, *output, -1])]
         y = op.graph.op("SLICE", [y, *bounds], (x.shape[0], *output, shape[-1]))
     return y
@@ -229,10 +227,9 @@ def _shape(op: Op, x: Value, shape: tuple[int, ...]) -> Value:
     """Return the output shape for TRANSPOSE_CONV; a free batch is computed."""
     if not isinstance(x.shape[0], Dynamic):
         return op.graph.indices(shape)
-    sizes = op.graph.op("SHAPE", [x], (4,), "INT32", outType=type_of("INT32"))
-    first = op.graph.indices([0])
-    batch = op.graph.op("SLICE", [sizes, first, op.graph.indices([1])], (1,))
-    return op.graph.op("CONCATENATION", [batch, op.graph.indices(shape[1:])], (4,), axis=0)
+    sizes = op.graph.op("SHAPE", [x], (4,), "INT32", outType="INT32")
+    batch = op.graph.op("SLICE", [sizes, op.graph.indices([0]), op.graph.indices([1])], (1,))
+    return op.graph.concatenate([batch, op.graph.indices(shape[1:])], 0)
 
 
 def _image_weights(weights: Array, dilation: Sequence[int] = (1, 1)) -> Array:

@@ -9,7 +9,7 @@ from functools import partial, reduce
 import numpy as np
 
 from onnxfold.export.tflite.context import Op, converter
-from onnxfold.export.tflite.graph import Value, schema
+from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import ChannelsLast
 from onnxfold.export.tflite.ops import layers
 from onnxfold.graph.tensors import Array
@@ -49,8 +49,8 @@ def max_pool(op: Op) -> Value:
 
 
 def _pool(op: Op, code: str, x: Value, win: layers.Window, fill: float) -> Value:
-    if fill == _LOWEST and layers.padding_of(x, win) is None and _may_mirror(x, win):
-        x, kind = layers.pad_window(op, x, win, mirror="SYMMETRIC"), int(schema().Padding.VALID)
+    if fill == _LOWEST and not layers.padding_of(x, win) and _may_mirror(x, win):
+        x, kind = layers.pad_window(op, x, win, mirror="SYMMETRIC"), "VALID"
     else:
         x, kind = layers.padding(op, x, win, fill)
     h, w = win
@@ -139,10 +139,10 @@ def _average(op: Op, x: Value, win: layers.Window, counts: Array) -> Value:
     mean: Pool = partial(_depthwise_mean, op) if is_dilated else partial(_pool, op, "AVERAGE_POOL_2D", fill=0.0)
     if len(win) == 3:
         mean = partial(_in_three_dimensions, op, pool=mean)
-    kinds, kind = schema().Padding, layers.padding_of(x, win)
+    kind = layers.padding_of(x, win)
     if is_dilated:
         y = mean(x, win)
-    elif kind == kinds.VALID or (kind == kinds.SAME and np.array_equal(counts, valid_counts)):
+    elif kind == "VALID" or (kind == "SAME" and np.array_equal(counts, valid_counts)):
         return mean(x, win)
     else:
         y = mean(layers.pad_window(op, x, win), tuple(replace(axis, pads=(0, 0)) for axis in win))

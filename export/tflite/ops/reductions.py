@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxfold.export.tflite import layout as layouts
 from onnxfold.export.tflite.context import Calculator, Op, converter
-from onnxfold.export.tflite.graph import Value, type_of
+from onnxfold.export.tflite.graph import Value
 from onnxfold.graph.tensors import Array
 
 
@@ -192,7 +192,7 @@ def arg_extreme(op: Op) -> None:
     if last:
         x = op.graph.op("REVERSE_V2", [x, op.graph.indices([axis])], x.shape)
     rest = tuple(d for i, d in enumerate(x.shape) if i != axis)
-    y = op.graph.op(code, [x, op.graph.constant(np.array(axis, np.int32))], rest, "INT64", outputType=type_of("INT64"))
+    y = op.graph.op(code, [x, op.graph.constant(np.array(axis, np.int32))], rest, "INT64", outputType="INT64")
     if last:
         y = op.graph.sub(int(x.shape[axis]) - 1, y)
     if op.integer("keepdims", 1):
