@@ -175,8 +175,7 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | Non
     cut = next((name for name in (*view.input_names, *view.output_names) if "\0" in name), None)
     if cut is not None:
         raise ExportError(f"the name '{cut}' holds a zero byte, where names in TFLite files end: rename it")
-    if view.input_shapes:
-        view.fix_input_shapes(view.input_shapes)
+    view.fix_input_shapes(view.input_shapes)
     others = FLOAT_TYPES - {TensorProto.FLOAT}
     if has_other_floats(view.model) or any(view.weight_type(n) in others for n in view.weights):
         notes, view = view.notes, load(float32_twin(to_model(view)))

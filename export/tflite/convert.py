@@ -33,7 +33,6 @@ from onnxfold.graph.view import GraphView
 
 def activation_shapes(view: GraphView) -> dict[str, Shape]:
     """Return the ONNX shapes of all activations that are known; free dimensions are Dynamic."""
-    fixed = view.copy()
     sizes_of: dict[str, tuple[int, ...]] = {}
     for name in view.input_names:
         shape = view.shape(name)
@@ -47,10 +46,10 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
                 f"--input-shapes {name}:{example}"
             )
         sizes_of[name] = tuple(1 if d is None else d for d in shape)
-    fixed.assume({**fixed.input_shapes, **sizes_of})
+    types = view.types_for(sizes_of)
     shapes: dict[str, Shape] = {}
     for name in (*view.input_names, *(o for n in view.nodes for o in n.output if o)):
-        sizes, free = fixed.shape(name), view.shape(name)
+        sizes, free = types[name][1] if name in types else None, view.shape(name)
         if sizes is None or None in sizes:
             continue
         marks = free if free is not None and len(free) == len(sizes) else (None,) * len(sizes)
