@@ -19,11 +19,10 @@ _SIZES = (7, 11)
 class FreezeBatchShapes(Pass):
     """Evaluate what depends on nothing but shapes, for two sizes of the batch, and write down what holds for both.
 
-    Case 1: a value that is the same for both is a constant. Case 2: the shape of a Reshape of which one entry follows
-    the batch: that entry becomes -1. Case 3: the shape of an Expand, of which the entries that follow the batch lie on
-    dimensions of the data that follow it: they become 1, which leaves the dimension as it is. Case 4: the sizes of a
-    Resize of which the first follows the batch: they become scales. Only first dimensions of inputs may be free; they
-    all are the batch.
+    Case 1: a value that is the same for both is a constant. Case 2: the shape of an Expand, of which the entries that
+    follow the batch lie on dimensions of the data that follow it: they become 1, which leaves the dimension as it is.
+    Case 3: the sizes of a Resize of which the first follows the batch: they become scales. Only first dimensions of
+    inputs may be free; they all are the batch. FreezeReshapes has written the shapes of Reshapes.
     """
 
     def run(self, view: GraphView) -> PassResult:
@@ -79,17 +78,13 @@ def _common(view: GraphView, op_type: str, index: int, data: str, values: list[A
     differing = np.flatnonzero(values[0] != values[1])
     if not differing.size:
         return values[0]
-    if op_type not in ("Reshape", "Expand") or index != 1 or values[0].ndim != 1:
+    shape = view.shape(data)
+    if op_type != "Expand" or index != 1 or values[0].ndim != 1 or shape is None:
         return None
     follows = all(int(v[d]) % b == 0 for v, b in zip(values, _SIZES, strict=True) for d in differing)
-    shape = view.shape(data)
+    offset = len(values[0]) - len(shape)
+    if not follows or not all(d >= offset and shape[d - offset] is None for d in differing):
+        return None
     frozen = values[0].copy()
-    if op_type == "Reshape" and differing.size == 1 and not np.any(frozen == -1):
-        frozen[differing[0]] = -1
-        return frozen
-    if op_type == "Expand" and follows and shape is not None:
-        offset = len(frozen) - len(shape)
-        if all(d >= offset and shape[d - offset] is None for d in differing):
-            frozen[differing] = 1
-            return frozen
-    return None
+    frozen[differing] = 1
+    return frozen

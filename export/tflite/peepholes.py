@@ -129,13 +129,12 @@ def _add_bias(op: Operator, uses: _Uses) -> bool:
         width = int(output.shape[-1])
         per_channel = constant.shape[-1:] == (width,) and int(np.prod(constant.shape)) == width
         unchanged = same_shape(op.outputs[0].shape, output.shape)
-        if not per_channel or not unchanged or layer.options.get("fusedActivationFunction"):
+        activated = any(o.options.get("fusedActivationFunction") for o in (layer, op))
+        if not per_channel or not unchanged or activated:
             continue
         bias = layer.inputs[2]
         total = constant.values().reshape(-1) + bias.values()
         layer.inputs[2] = Value((width,), "FLOAT32", bias.name, lambda t=total: t)  # type: ignore[misc]
-        if op.options.get("fusedActivationFunction"):
-            layer.options["fusedActivationFunction"] = op.options["fusedActivationFunction"]
         return _replace_output(layer, op)
     return False
 
