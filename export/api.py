@@ -30,8 +30,6 @@ from onnxfold.inputs.given_samples import Given, given_samples
 from onnxfold.inputs.input_plan import free_sizes, needed_batch
 from onnxfold.inputs.tokens.interface import token_interface
 
-BACKENDS = ("direct", "onnx2tf", "auto")
-DTYPES = ("float32", "float16", "int8")
 #: Most that rounding weights to 11 bits may change outputs by, relative to the largest one: about three times what
 #: small networks show (0.0004).
 TOLERANCES = {"float32": parity.TOLERANCE, "float16": 2e-3}
@@ -149,8 +147,8 @@ def export_model(
 
 def _check_options(options: drafts.ExportOptions) -> PixelScale | None:
     """Check the options, write flags and the seed in their own types, and return the scale of pixels."""
-    checks.choice("backend", options["backend"], BACKENDS)
-    checks.choice("dtype", options["dtype"], DTYPES)
+    checks.choice("backend", options["backend"], ("direct", "onnx2tf", "auto"))
+    checks.choice("dtype", options["dtype"], ("float32", "float16", "int8"))
     checks.choice("format", options["output_format"], ("tflite", "c-array"))
     options["verify"] = checks.flag("verify", options["verify"])
     options["force"] = checks.flag("force", options["force"])

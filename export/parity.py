@@ -1,6 +1,4 @@
-"""Comparison of an exported file with its ONNX model, on the scales of its outputs.
-
-Natural scale of a model's outputs: what a difference is measured against.
+"""Comparison of an exported file with its ONNX model, on the natural scales of its outputs.
 
 Outputs of Sigmoid and Softmax lie between 0 and 1, so differences of them are measured against 1, wherever the inputs
 happen to push them: a detector that finds nothing gives 4e-5 everywhere, and float32 near 1 rounds to 1e-7. Others are

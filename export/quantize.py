@@ -331,11 +331,10 @@ def observed_ranges(path: Path, batches: Batches) -> tuple[dict[str, Sides], dic
             f"int8 takes ranges from samples, and on these no value of '{silent}' is finite: give samples that the "
             "network is meant for, with --calibration"
         )
-    near = dict(whole)
+    near: dict[str, Sides] = {}
     for name, parts in drawn.items():
-        if any(part.size for part in parts):
-            low, high = np.quantile(np.concatenate(parts), (_FAR, 1.0 - _FAR)).astype(np.float32)
-            near[name] = low, high
+        low, high = np.quantile(np.concatenate(parts), (_FAR, 1.0 - _FAR)).astype(np.float32)
+        near[name] = low, high
     return whole, near
 
 

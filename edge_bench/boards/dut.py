@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -288,13 +289,9 @@ def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequen
     expected = sum(np.asarray(r).size for r in reference)
     if len(results) != expected or len(tensors) != len(reference):
         raise DeviceError(_other_model(f"{len(results)} output values", f"{expected}"))
-    arrays, start = [], 0
-    for tensor in tensors:
-        size = int(np.prod(tensor.shape, dtype=np.int64))
-        values = np.asarray(results[start : start + size], np.float64).reshape(tensor.shape)
-        arrays.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
-        start += size
-    return arrays
+    parts = np.split(np.asarray(results, np.float64), np.cumsum([prod(t.shape) for t in tensors])[:-1])
+    placed = [(part.reshape(tensor.shape), tensor.axes) for part, tensor in zip(parts, tensors, strict=True)]
+    return [values.transpose(np.argsort(axes)) if axes else values for values, axes in placed]
 
 
 def _plain(values: Array) -> Tensor:

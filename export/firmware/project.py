@@ -30,7 +30,6 @@ from onnxfold.printable import printable
 
 #: Kinds of projects -> what runs the model there unless asked otherwise.
 KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
-RUNTIMES = ("tflm", "generated")
 _ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
 _SOURCES = (".c", ".cpp", ".h")
 _ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
@@ -140,7 +139,7 @@ def write_project(
 def _check_kind(kind: str, runtime: str, dtype: str) -> str:
     checks.choice("project", kind, tuple(KINDS))
     if runtime != "":
-        checks.choice("runtime", runtime, RUNTIMES)
+        checks.choice("runtime", runtime, ("tflm", "generated"))
     if kind == "qemu" and runtime == "tflm":
         raise ConfigError("firmware for QEMU supports only the runtime 'generated'")
     checks.choice("dtype", dtype, ("float32", "int8"))

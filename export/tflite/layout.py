@@ -5,12 +5,10 @@ TFLite's image operators want channels last (N, H, W, C), ONNX has them behind t
 another order than ONNX, is a layout too: then a layer that reads it permutes its weights once, instead of the
 activations at every run.
 
-Layout rules: the layouts in which an operator reads and writes its tensors.
-
-A rule says in which layout a converter reads and writes (:meth:`LayoutRule.own`), which tensors of a node must share a
-layout (:meth:`LayoutRule.ties`), and, given a layout for every tensor, in which one the converter will really ask for
-each of them (:meth:`LayoutRule.demands`). Where the two differ a TRANSPOSE is paid, so a wrong rule costs time, never
-correctness.
+A layout rule says in which layout a converter reads and writes (:meth:`LayoutRule.own`), which tensors of a node must
+share a layout (:meth:`LayoutRule.ties`), and, given a layout for every tensor, in which one the converter will really
+ask for each of them (:meth:`LayoutRule.demands`). Where the two differ a TRANSPOSE is paid, so a wrong rule costs time,
+never correctness.
 """
 
 import math

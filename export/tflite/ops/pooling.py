@@ -16,7 +16,6 @@ from onnxfold.graph.tensors import Array
 
 #: What pads maxima where nothing else does; in int8 it takes a step of its own.
 _LOWEST = float(np.finfo(np.float32).min)
-_MOST_MIRRORED = 4
 
 #: Pools of images, (N, H, W, C), by a window.
 Pool = Callable[[Value, layers.Window], Value]
@@ -62,10 +61,8 @@ def _pool(op: Op, code: str, x: Value, win: layers.Window, fill: float) -> Value
 
 def _may_mirror(x: Value, win: layers.Window) -> bool:
     """Whether every window that reads mirrored values reads what they mirror, too, so that maxima do not change."""
-    return len(x.shape) <= _MOST_MIRRORED and all(
-        2 * max(axis.padded) <= axis.size and max(axis.padded) <= int(n)
-        for n, axis in zip(x.shape[1:-1], win, strict=True)
-    )
+    sides = ((max(axis.padded), axis.size, n) for n, axis in zip(x.shape[1:-1], win, strict=True))
+    return all(2 * pad <= size and pad <= n for pad, size, n in sides)
 
 
 def _in_three_dimensions(op: Op, x: Value, win: layers.Window, pool: Pool) -> Value:

@@ -62,7 +62,7 @@ def upsample(op: Op) -> Value | None:
 def _axes(op: Op) -> list[_Axis]:
     shape, result = op.shape(), op.result()
     rank = len(shape)
-    roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
+    scales_index = 1 if op.version < 11 else 2
     is_input = op.has_input(scales_index)
     scales = op.required_weight(scales_index, "scales") if is_input else np.array(op.value("scales", []))
     axes = [a % rank for a in op.integers("axes", list(range(rank)))]
@@ -74,7 +74,7 @@ def _axes(op: Op) -> list[_Axis]:
         factors = dict.fromkeys(axes, common)
     roi = dict.fromkeys(range(rank), (0.0, 1.0))
     if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        values = op.required_weight(roi_index, "region of interest").astype(np.float64)
+        values = op.required_weight(1, "region of interest").astype(np.float64)
         roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
     return [
         _Axis(int(n), int(o), 1.0) if isinstance(n, Dynamic) else _Axis(n, int(o), factors.get(i, int(o) / n), *roi[i])
