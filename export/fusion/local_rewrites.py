@@ -179,12 +179,9 @@ class WriteOldOperators(Rewrite):
             factor = np.array(attr_float(node, "scale", attr_float(node, "alpha", 1.0)), np.float32)
             bias = np.array(attribute(node, "bias", [attr_float(node, "beta", 0.0)]), np.float32).reshape(-1, 1, 1)
             scaled = view.fresh_name(f"{node.output[0]}_scaled")
-            return [
-                helper.make_node("Mul", [node.input[0], view.add_weight(f"{scaled}_by", factor)], [scaled], node.name),
-                helper.make_node(
-                    "Add", [scaled, view.add_weight(f"{scaled}_bias", bias)], node.output, f"{node.name}_add"
-                ),
-            ]
+            by, added = view.add_weight(f"{scaled}_by", factor), view.add_weight(f"{scaled}_bias", bias)
+            first = helper.make_node("Mul", [node.input[0], by], [scaled], node.name)
+            return [first, helper.make_node("Add", [scaled, added], node.output, f"{node.name}_add")]
         if view.opset() >= _SLICES_BY_INPUT:
             raise Mismatch("in this operator set bounds of a Slice are inputs")
         shape, border = view.shape(node.input[0]), attr_ints(node, "border")

@@ -173,11 +173,10 @@ class Op(NodeReader):
         return Value(tuple(changed(probe).shape), self.element_type(index), name, lambda: changed(view.weight(name)))
 
     def write(self, value: Value, layout: Layout | None = None, index: int = 0) -> None:
-        """Say what an output is, in the layout in which it was computed; in the operator's if none is given."""
-        tensor = self.node.output[index]
-        if not tensor:
+        """Say what an output is, if it is read, in the layout in which it was computed, by default the operator's."""
+        if not self.has_output(index):
             return
-        shape = self.result(index)
+        tensor, shape = self.node.output[index], self.result(index)
         layout = layout or self.layout.of_rank(len(shape))
         if layout.shape(shape) != value.shape:
             raise AssertionError(f"{self.op_type}: {value.shape} was written for {layout.shape(shape)}")

@@ -65,9 +65,8 @@ def layer_normalization(op: Op) -> None:
     y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.number("epsilon", 1e-5))
     y = c.mul(y, op.operand(1))
     op.write(c.add(y, op.operand(2)) if op.has_input(2) else y)
-    for index, value in ((1, mean), (2, inverse)):
-        if op.has_output(index):
-            op.write(value, index=index)
+    op.write(mean, index=1)
+    op.write(inverse, index=2)
 
 
 @converter("RMSNormalization", layouts=layouts.LayoutRule())

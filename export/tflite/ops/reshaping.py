@@ -222,8 +222,7 @@ def top_k(op: Op) -> None:
         values = op.graph.unary("NEG", values)
     back = [order.index(i) for i in range(rank)]
     op.write(op.graph.transpose(values, back))
-    if len(op.node.output) > 1 and op.node.output[1]:
-        op.write(op.graph.transpose(op.graph.cast(places, "INT64"), back), index=1)
+    op.write(op.graph.transpose(op.graph.cast(places, "INT64"), back), index=1)
 
 
 @converter("OneHot", layouts=layouts.LayoutRule())
