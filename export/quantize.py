@@ -359,11 +359,9 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
         if known is not None:
             fixed |= dict.fromkeys(op.outputs, known)
     narrowed: Ranges = {}
-    for key, (least, largest) in ranges.items():
-        low, high = limits.get(key, _ALL)
-        if key in fixed:
-            least, largest = (np.asarray(side, np.float32) for side in fixed[key])
-        narrowed[key] = np.clip(least, low, high), np.clip(largest, low, high)
+    for key, ends in ranges.items():
+        least, largest = np.clip(np.array(fixed.get(key, ends), np.float32), *limits.get(key, _ALL))
+        narrowed[key] = least, largest
     return narrowed
 
 

@@ -44,8 +44,7 @@ Window = tuple[AxisWindow, ...]
 def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window:
     """Read a window from a node's attributes."""
     rank = len(size)
-    stride = op.integers("strides", [1] * rank)
-    dilation = op.integers("dilations", [1] * rank)
+    stride, dilation = (op.integers(name, [1] * rank) for name in ("strides", "dilations"))
     begins = op.integers("pads", [0] * 2 * rank)[:rank]
     auto = op.text("auto_pad", "NOTSET")
     axes = []
