@@ -184,7 +184,6 @@ _FILLED = ("README.md", "sketch.ino", "main_CMakeLists.txt")
 
 
 def _project_files(content: _Content, kind: str, names: Mapping[str, str], board: DeviceProfile) -> dict[str, str]:
-    """Return the text of every file of a project."""
     (folder, code), need = _FOLDERS[kind], content.need
     more, facts = _OWN_FILES[kind](content, names["directory"], board)
     arena = _ESP_PSRAM if kind == "esp-idf" and need.in_psram(board) else ""
@@ -261,5 +260,4 @@ def _size(size_bytes: int) -> str:
 
 
 def _templates(folder: str) -> dict[str, str]:
-    """Return the templates of a folder by name."""
     return {file.name: file.read_text("utf-8") for file in files("onnxfold.export.firmware").joinpath(folder).iterdir()}

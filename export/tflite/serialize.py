@@ -41,11 +41,6 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
         raise ExportError(f"the file would have {size / 1e9:.1f} GB, the TFLite format holds 2 GB: fold more")
     index = {v: i for i, v in enumerate(values)}
     codes = {key: i for i, key in enumerate(dict.fromkeys((op.code, op.version) for op in graph.operators))}
-    numbers = [(number_of("BuiltinOperator", code), version) for code, version in codes]
-    operator_codes = [
-        table("OperatorCode", builtinCode=n, deprecatedBuiltinCode=min(n, _LAST_OLD_CODE), version=version)
-        for n, version in numbers
-    ]
     subgraph = table(
         "SubGraph", name="main", tensors=_tensors(graph, values, buffer_of),
         inputs=[index[v] for v in graph.inputs], outputs=[index[v] for v in graph.outputs],
@@ -56,15 +51,14 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     )
     buffers = [_Buffer(None), *(_Buffer(c) for c in constants), _Buffer(_text(notes))]
     model = table(
-        "Model", version=3, description=description, operatorCodes=operator_codes, subgraphs=[subgraph],
-        buffers=buffers, metadata=[table("Metadata", name=METADATA, buffer=len(buffers) - 1)],
+        "Model", version=3, description=description, operatorCodes=[_operator_code(*key) for key in codes],
+        subgraphs=[subgraph], buffers=buffers, metadata=[table("Metadata", name=METADATA, buffer=len(buffers) - 1)],
         signatureDefs=[table("SignatureDef", signatureKey=SIGNATURE, inputs=inputs, outputs=outputs)],
     )  # fmt: skip
     return _packed(model, size)
 
 
 def _packed(model: Any, size: int) -> memoryview:
-    """Return the bytes of a model."""
     import flatbuffers  # comes with the schema, whose absence is reported first
 
     builder = flatbuffers.Builder(size)
@@ -168,6 +162,11 @@ def _unique(name: str, repeats: dict[str, int]) -> str:
         fresh = f"{name}_{repeats[name]}"
     repeats[fresh] = 0
     return fresh
+
+
+def _operator_code(code: str, version: int) -> Any:
+    number = number_of("BuiltinOperator", code)
+    return table("OperatorCode", builtinCode=number, deprecatedBuiltinCode=min(number, _LAST_OLD_CODE), version=version)
 
 
 def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[Value, int]) -> Any:

@@ -87,7 +87,6 @@ class _Lane:
         return states[::-1] if self.backward else states, cell
 
     def _own_weight(self, index: int, change: Callable[[Array], Array]) -> Value:
-        """Return this direction's part of a weight, changed."""
         self.op.required_weight(index, "weight")
         return self.op.weight(index, lambda values: change(values[self.number]))
 
