@@ -171,7 +171,7 @@ def peak_memory(reset: bool = False) -> Optional[int]:
 
 def clock() -> Optional[int]:
     """Return the present clock of the first core in Hz, None where the system does not tell."""
-    text = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq").strip()
+    text = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
     if text.isdigit():
         return int(text) * 1000
     match = re.search(r"^cpu MHz\s*:\s*([\d.]+)", _read("/proc/cpuinfo"), re.MULTILINE)
@@ -186,17 +186,15 @@ def system() -> Dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "board": _read("/proc/device-tree/model").strip("\0\n "),
+        "board": _read("/proc/device-tree/model"),
         "processor": model.group(1).strip() if model else "",
-        "cores_online": _read("/sys/devices/system/cpu/online").strip(),
-        "governor": _read(folder + "scaling_governor").strip(),
-        "clock_khz_lowest_highest": " ".join(
-            _read(folder + f"scaling_{e}_freq").strip() for e in ("min", "max")
-        ).strip(),
-        "jetson_release": _read("/etc/nv_tegra_release").strip(),
+        "cores_online": _read("/sys/devices/system/cpu/online"),
+        "governor": _read(folder + "scaling_governor"),
+        "clock_khz_lowest_highest": " ".join(_read(folder + f"scaling_{e}_freq") for e in ("min", "max")).strip(),
+        "jetson_release": _read("/etc/nv_tegra_release"),
         "power_mode": _power_mode(),
     }
-    zones = [_read(path).strip() for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*/temp"))]
+    zones = [_read(path) for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*/temp"))]
     facts["temperature_mc"] = [int(z) for z in zones if re.match(r"-?\d+$", z)]
     return {key: value for key, value in facts.items() if value}
 
@@ -219,7 +217,7 @@ def _power_mode() -> str:
 def _read(path: str) -> str:
     try:
         with open(path, errors="replace") as file:
-            return file.read()
+            return file.read().strip("\0 \t\r\n")
     except OSError:
         return ""
 
