@@ -49,7 +49,6 @@ def bench(
     from onnxfold.edge_bench.result import notes, render_html, tables
     from onnxfold.graph.files.model_files import claims_on
 
-    shared.set_flags(context, options)
     check_outputs(
         [
             *option_outputs(json_path, "--json", shared.JSON, may_be_stdout=True),

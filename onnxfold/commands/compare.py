@@ -53,7 +53,6 @@ def compare(context: click.Context, /, a: Path, b: Path, data: Path | None, as_j
     """
     from onnxfold import api
 
-    shared.set_flags(context, options)
     limits = check_thresholds({name: options.pop(name) for name in THRESHOLDS})
     with ProgressBar() as tell:
         report = api.compare(a, b, data, progress=tell, **options)

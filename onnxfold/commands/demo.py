@@ -1,11 +1,10 @@
 """The command ``onnxfold demo``."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, common, set_flags, wrote
+from onnxfold.commands.shared import PATH, common, wrote
 from onnxfold.errors import ConfigError
 from onnxfold.terminal import say
 
@@ -21,11 +20,10 @@ from onnxfold.terminal import say
 )  # fmt: skip
 @common
 @click.pass_context
-def demo(context: click.Context, /, out: Path, model: str, copies: Path | None, **options: Any) -> None:
+def demo(context: click.Context, /, out: Path, model: str, copies: Path | None) -> None:
     """Fold a bundled trained model to several sizes and show its accuracy."""
     from onnxfold.commands.run_demo import copy_demo, run_demo
 
-    set_flags(context, options)
     if copies is None:
         run_demo(out, model)
         return

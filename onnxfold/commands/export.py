@@ -69,7 +69,6 @@ def export(
     from onnxfold.export.firmware import write_project
     from onnxfold.graph.files.model_files import claims_on
 
-    shared.set_flags(context, options)
     is_project = options["output_format"] in PROJECTS
     check_outputs(
         [

@@ -96,7 +96,6 @@ class Delivery:
     @classmethod
     def of(cls, context: click.Context, output: Path, options: dict[str, Any]) -> Self:
         """Take what a command line says of it out of the options."""
-        shared.set_flags(context, options)
         delivered = {name: options.pop(name) for name in ("report", "as_json", "quiet", "force")}
         return cls(output, **delivered, verbose=context.obj["verbose"])
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, common, option, print_refusals, set_flags, values_of
+from onnxfold.commands.shared import PATH, common, option, print_refusals, values_of
 from onnxfold.terminal import Table, say, say_json, say_table
 
 #: Rows of the table of latencies without --verbose.
@@ -24,7 +24,6 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
     """Show fold groups, widths, the reasons why other weights stay, and with --latency the time of every layer."""
     from onnxfold import api
 
-    set_flags(context, options)
     inspection = api.inspect_model(model, latency=options["latency"], **values_of(options))
     if as_json:
         say_json(inspection.to_dict())
@@ -44,9 +43,8 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
         f"{share.either:.1%} of the {share.weights:,} conv/linear weights lie in fold groups "
         f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
     )
-    if inspection.size is not None:
-        macs = "" if inspection.size.macs is None else f"{inspection.size.macs:,} {inspection.size.macs_title}, "
-        say(f"{inspection.parameters:,} parameters, {macs}{inspection.size.size_bytes:,} bytes")
+    macs = "" if inspection.size.macs is None else f"{inspection.size.macs:,} {inspection.size.macs_title}, "
+    say(f"{inspection.parameters:,} parameters, {macs}{inspection.size.size_bytes:,} bytes")
     if inspection.spare:
         part = inspection.spare / inspection.parameters
         say(f"without loss: {inspection.spare:,} weights ({part:.1%}) can go, see `onnxfold fold --lossless`")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -101,9 +102,17 @@ def limit_memory(context: click.Context, _: click.Parameter, value: str | None) 
     return value
 
 
+def _log_more(context: click.Context, flag: click.Parameter, value: bool) -> None:
+    """Take a flag behind a command for the one in front of it."""
+    if value:
+        context.obj[flag.name] = True
+        logging.getLogger().setLevel(logging.DEBUG if context.obj["debug"] else logging.INFO)
+
+
 #: Flags of every command, which may stand behind it, too.
-verbose_flag = cloup.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")
-debug_flag = cloup.option("--debug", "local_debug", is_flag=True, help="Show tracebacks of errors.")
+_flag = partial(cloup.option, is_flag=True, expose_value=False, callback=_log_more)
+verbose_flag = _flag("--verbose", help="Log what happens.")
+debug_flag = _flag("--debug", help="Show tracebacks of errors.")
 about_result = [
     cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
     cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
@@ -117,14 +126,6 @@ report_file = cloup.option("--report", type=PATH, metavar="FILE", help="Write a 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Accept ``--verbose`` and ``--debug`` after the command, too."""
     return verbose_flag(debug_flag(function))
-
-
-def set_flags(context: click.Context, options: dict[str, Any]) -> None:
-    """Take the flags out of a command's options and set up logging."""
-    context.obj["verbose"] |= options.pop("local_verbose")
-    context.obj["debug"] |= options.pop("local_debug")
-    if context.obj["verbose"] or context.obj["debug"]:
-        logging.getLogger().setLevel(logging.DEBUG if context.obj["debug"] else logging.INFO)
 
 
 def print_refusals(refusals: list[Any], *, verbose: bool) -> None:

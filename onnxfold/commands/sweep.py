@@ -83,7 +83,6 @@ def sweep(
     from onnxfold.sweeps.page import render_page
     from onnxfold.sweeps.results import SweepFolder, newest
 
-    shared.set_flags(context, options)
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
