@@ -11,8 +11,8 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class AnswerFidelity:
-    """Closeness of the values of one output, and of the classes that it names."""
+class Fidelity:
+    """Closeness of one output to the original's; None where its kind of answer has no such measure."""
 
     output: str
     relative_error: float  # ||folded - original|| / ||original||, over all elements
@@ -28,28 +28,12 @@ class AnswerFidelity:
     most_frequent: float | None = None
     rare_agreement: float | None = None  # agreement on all other classes, where most answers name this one
     #: Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'numbered' (classes without scores), 'tokens' or
-    #: 'regression'. All that follows is None where it is not measured for this kind.
+    #: 'regression'.
     kind: str = ""
     flips: int | None = None  # samples whose largest entry changed
     #: Signal-to-noise ratio of all elements about their means over the samples, in dB: 0 for a constant answer.
     snr_db: float | None = None
     is_constant: bool = False  # whether the original gives every sample the same values
-
-    @property
-    def error_of_variation(self) -> float:
-        """The norm of the error, relative to that of the original's deviations from its means over the samples."""
-        return self.relative_error if self.snr_db is None else 10.0 ** (-self.snr_db / 20.0)
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether a good model and a bad one are as close: the original gives no numbers, or always the same ones."""
-        return math.isnan(self.relative_error) or (self.is_constant and self.relative_error == 0.0)
-
-
-@dataclass(frozen=True)
-class ScoreFidelity(AnswerFidelity):
-    """Closeness of the probabilities of one output, and of the answers that the original gives class by class."""
-
     #: Agreement of two networks that name their classes as often as these two, and regardless of the sample.
     chance_agreement: float | None = None
     #: Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
@@ -60,12 +44,6 @@ class ScoreFidelity(AnswerFidelity):
     #: Classes that the original names on 20 samples or more: the class, how many samples keep it, and how many there
     #: are.
     class_agreement: tuple[tuple[int, int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Fidelity(ScoreFidelity):
-    """Closeness of one output of the folded model to the original's, with the measures of its kind of answer."""
-
     #: Fraction of the positions that keep their class, and intersection over union, the mean over the classes.
     pixel_agreement: float | None = None
     mean_iou: float | None = None
@@ -79,6 +57,16 @@ class Fidelity(ScoreFidelity):
     #: neighbour.
     cosine: float | None = None
     neighbours_kept: float | None = None
+
+    @property
+    def error_of_variation(self) -> float:
+        """The norm of the error, relative to that of the original's deviations from its means over the samples."""
+        return self.relative_error if self.snr_db is None else 10.0 ** (-self.snr_db / 20.0)
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether a good model and a bad one are as close: the original gives no numbers, or always the same ones."""
+        return math.isnan(self.relative_error) or (self.is_constant and self.relative_error == 0.0)
 
     @property
     def measures(self) -> list[str]:
@@ -106,7 +94,6 @@ class Fidelity(ScoreFidelity):
         return parts
 
     def __str__(self) -> str:
-        """Return the measures of an output in one line."""
         error = self.relative_error
         parts = [f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare"]
         parts += ["the same for every sample"] if self.is_constant else []
@@ -210,16 +197,11 @@ class Verdict:
         return self.state == DESTROYED
 
     def __str__(self) -> str:
-        """Return one line."""
         if self.state == NOT_KNOWN:
             return f"verdict: not known: {self.kept}"
         how = "keeps" if self.state == KEPT else f"{self.state}: keeps only"
         unseen = " (real inputs were not seen)" if self.only_generated else ""
         return f"verdict: {how} {self.kept}, measured on {self.measured_on}{unseen}"
-
-
-#: A model that gives fewer of the original's answers than this is of no use.
-_USELESS = 0.2
 
 
 @dataclass(frozen=True)
@@ -252,14 +234,6 @@ class AgreementEstimate:
     def __str__(self) -> str:
         low, high = self.interval
         return f"estimated agreement on data {self.agreement:.0%} (80 % interval {low:.0%} to {high:.0%})"
-
-
-def warning_below(agreement: float, called: str, *, has_data: bool) -> str:
-    """Return one line of advice where a model would be of no use, by an agreement in [0, 1]; else an empty one."""
-    if agreement >= _USELESS:
-        return ""
-    more = "" if has_data else ", or give unlabeled samples with --calibration"
-    return f"{called} below {100 * _USELESS:.0f} %: ask for less{more}"
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class PassRecord:
     seconds: float
 
 
+#: A model that gives fewer of the original's answers than this is of no use.
+_USELESS = 0.2
 #: The clustering of a group of which only exact duplicates were merged.
 ONLY_DUPLICATES = "duplicates"
 
@@ -198,12 +200,16 @@ class FoldReport(FoldRun):
 
         Decisive is the estimated agreement; where there is none, the lowest agreement on held-out inputs.
         """
-        has_data = self.inputs is not None and self.inputs.are_data
-        if self.estimate is not None:
-            return closeness.warning_below(self.estimate.agreement, "estimated agreement", has_data=has_data)
         outputs = [] if self.fidelity is None else self.fidelity.outputs
-        lowest = min((o.top1_agreement for o in outputs if o.top1_agreement is not None), default=1.0)
-        return closeness.warning_below(lowest, "agreement on generated inputs", has_data=has_data)
+        agreement = min((o.top1_agreement for o in outputs if o.top1_agreement is not None), default=1.0)
+        called = "agreement on generated inputs"
+        if self.estimate is not None:
+            agreement, called = self.estimate.agreement, "estimated agreement"
+        if agreement >= _USELESS:
+            return ""
+        has_data = self.inputs is not None and self.inputs.are_data
+        more = "" if has_data else ", or give unlabeled samples with --calibration"
+        return f"{called} below {100 * _USELESS:.0f} %: ask for less{more}"
 
     @property
     def estimate_line(self) -> str:
