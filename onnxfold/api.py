@@ -23,15 +23,12 @@ from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import BeforeFold, write_report
 from onnxfold.graph.files.load import ModelLike, blame_broken_file
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import load_arrays
 from onnxfold.inputs.tokens.cache_heads import cache_heads
 from onnxfold.inspection import Inspection, inspect, inspect_model, measure
 from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
-__all__ = [
-    "FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure", "to_torch",
-]  # fmt: skip
+__all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "measure", "to_torch"]
 
 
 @takes_options(OPTIONS)

@@ -114,7 +114,3 @@ def _describe(error: Exception) -> str:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise _TerminatedError
-
-
-if __name__ == "__main__":
-    main()

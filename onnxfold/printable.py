@@ -17,12 +17,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else escaped(c) for c in text)
-
-
-def escaped(character: str) -> str:
-    """Return one character as a Python escape."""
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else repr(c)[1:-1] for c in text)
 
 
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:

@@ -100,7 +100,6 @@ def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]
 
 
 def _check_project(context: click.Context, runtime: str | None, options: dict[str, Any]) -> None:
-    """Refuse options that mean nothing to a project."""
     for name in ("backend", "keep_nchw_inputs"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise ConfigError(f"--{name.replace('_', '-')} is not for projects")

@@ -102,7 +102,6 @@ def sweep(
 
 
 def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list[Any]:
-    """Run the missing folds."""
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.sweeps.job import SweepRequest, goals_of
     from onnxfold.sweeps.page import is_page

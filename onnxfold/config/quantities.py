@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from onnxfold.errors import ConfigError
 
@@ -14,14 +15,19 @@ _TIMES = {"": 1e-3, "ms": 1e-3, "us": 1e-6, "s": 1.0}
 _LONGEST_S = 1e5
 
 
-def parse_bytes(text: str | int) -> int:
-    """Return a number of bytes; K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G."""
-    return _parse(text, BYTES, "bytes, for example 262144, 256K or 1.5M (K = 1024)")
+def _parse(text: str | int, *, units: Mapping[str, float], expected: str) -> int:
+    match = _NUMBER.fullmatch(str(text))
+    factor = units.get(match[2].lower()) if match else None
+    value = int(float(match[1]) * factor) if match and factor and len(match[1]) < 200 else 0
+    if value < 1:
+        raise ConfigError(f"'{text}' is not {expected}")
+    return value
 
 
-def parse_count(text: str | int) -> int:
-    """Return a number of parameters or operations; K, M and G (or B) are thousands, millions and billions."""
-    return _parse(text, COUNTS, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
+#: A number of bytes: K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G.
+parse_bytes = partial(_parse, units=BYTES, expected="bytes, for example 262144, 256K or 1.5M (K = 1024)")
+#: A number of parameters or operations: K, M and G (or B) are thousands, millions and billions.
+parse_count = partial(_parse, units=COUNTS, expected="a count, for example 1500000, 250K or 1.5M (K = 1000)")
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,3 @@ def show_seconds(seconds: float) -> str:
     if seconds < 100.0:
         return f"{seconds:.0f} s"
     return f"{seconds / 60.0:.0f} minutes" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} hours"
-
-
-def _parse(text: str | int, units: Mapping[str, float], expected: str) -> int:
-    match = _NUMBER.fullmatch(str(text))
-    factor = units.get(match[2].lower()) if match else None
-    value = int(float(match[1]) * factor) if match and factor and len(match[1]) < 200 else 0
-    if value < 1:
-        raise ConfigError(f"'{text}' is not {expected}")
-    return value

@@ -31,7 +31,6 @@ def range_mark(title: str, ground: Element, low: str, middle: str | None, high: 
 
 
 def _chart(title: str, description: str, across: str, up: str, *children: Content) -> Element:
-    """Return a chart with two axes and their titles."""
     return picture(
         title, element("desc", description), *children,
         line(_LEFT, _TOP, _LEFT, _BOTTOM, "axis"), line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"),

@@ -89,7 +89,6 @@ def _fraction(name: str, value: Any) -> Any:
 class Threshold:
     """A limit of what a comparison measures of every output."""
 
-    called: str
     value: Callable[[Fidelity], float | None]  # the measure of an output
     missed: _Missed
     most: float = math.inf
@@ -98,10 +97,10 @@ class Threshold:
 
 #: By the name of their option.
 THRESHOLDS: Mapping[str, Threshold] = {
-    "min_agreement": Threshold("agreement", lambda o: o.top1_agreement, _too_few, most=1.0, zero=False),
-    "max_error": Threshold("error", lambda o: o.relative_error, _above("relative error")),
-    "min_cosine": Threshold("cosine", lambda o: o.cosine, _below_cosine, most=1.0, zero=False),
-    "max_kl": Threshold("kl", lambda o: o.kl_divergence, _above("KL divergence")),
+    "min_agreement": Threshold(lambda o: o.top1_agreement, _too_few, most=1.0, zero=False),
+    "max_error": Threshold(lambda o: o.relative_error, _above("relative error")),
+    "min_cosine": Threshold(lambda o: o.cosine, _below_cosine, most=1.0, zero=False),
+    "max_kl": Threshold(lambda o: o.kl_divergence, _above("KL divergence")),
 }
 
 
@@ -123,7 +122,8 @@ def failures_of(outputs: Sequence[Fidelity], limits: Mapping[str, float]) -> lis
         measured = [(o, v) for o in outputs if (v := threshold.value(o)) is not None and not math.isnan(v)]
         lines += [f"output '{o.output}': {line}" for o, v in measured if (line := threshold.missed(o, v, limit))]
         if not measured:
-            lines.append(f"the threshold of {threshold.called} is not met: no output was measured in this way")
+            called = name.partition("_")[2]
+            lines.append(f"the threshold of {called} is not met: no output was measured in this way")
     return lines
 
 

@@ -133,7 +133,6 @@ _FRACTIONS = ("accuracy", "agreement", "estimated_agreement")
 
 
 def _is_possible(name: str, value: Any) -> bool:
-    """Whether a column can have a value."""
     kind = COLUMN_TYPES[name]
     if value is None:
         return name in _NULLABLE

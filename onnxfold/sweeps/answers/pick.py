@@ -21,7 +21,6 @@ def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None)
     matching = [row for row in finished if expression.holds(row)]
     if not matching:
         raise NoModelError(_nearest(finished, expression))
-    check_preference(prefer)
     names = dict.fromkeys(name for name in (prefer, quality_of(matching), *_TIES) if name is not None)
     return min(matching, key=lambda row: [_badness(QUANTITIES[name], row) for name in names])
 
