@@ -49,9 +49,7 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
         spare = {name for group in groups for name in group.seam.spare}
         for group in groups:
             held.append(0)
-            for member in group.members:
-                if member.role not in (Role.PRODUCER, Role.CONSUMER):
-                    continue
+            for member in (*group.with_role(Role.PRODUCER), *group.with_role(Role.CONSUMER)):
                 name = member.axis.tensor
                 part = member.positions.size / (view.weights[name].shape[member.axis.axis] * member.axis.blocks)
                 # Identity matrices that are not needed yet are no weights of the model.

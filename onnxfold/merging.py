@@ -1,6 +1,6 @@
 """Merge networks of one layout: join them into one exact graph, then fold that."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -83,7 +83,7 @@ def merge(
     0.5
     """
     requested: dict[str, Any] = dict(options)
-    if isinstance(models, str | bytes | Mapping) or not isinstance(models, Sequence):
+    if isinstance(models, str | bytes) or not isinstance(models, Sequence):
         raise ConfigError("models is a list of paths or ModelProtos, one per network")
     if len(models) < 2:
         raise ConfigError(f"{len(models)} model was given: two or more are merged")

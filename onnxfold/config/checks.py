@@ -87,7 +87,7 @@ threads = partial(whole, "threads", least=1, most=MOST_THREADS)
 def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
     """Return a number below 1 as a float: from 0 up with `zero`, else above 0."""
     real = number(name, value)
-    if not math.isfinite(real) or not (real >= 0.0 if zero else real > 0.0) or not real < 1.0:
+    if not (real >= 0.0 if zero else real > 0.0) or not real < 1.0:
         ending = f": it is {meaning}" if meaning else ""
         raise ConfigError(f"{name}={_short_text(value)} is outside {'[' if zero else '('}0, 1){ending}")
     return real

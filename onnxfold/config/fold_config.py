@@ -253,30 +253,28 @@ class FoldConfig:
     # fmt: on
 
     def __post_init__(self) -> None:
+        keep = partial(object.__setattr__, self)
         # Every field alone: numbers of numpy become Python's, sequences and mappings are copied.
         for name, entry in OPTIONS.items():
             value = getattr(self, name)
             if value is not None or getattr(type(self), name, values.NOTHING) is not None:
-                self._set(name, entry.check(name, value))
+                keep(name, entry.check(name, value))
         if self.sparsity is not None:
             what, zero = "the fraction of the weights to remove", self.quantizes or self.vocabulary is not None
-            self._set("sparsity", checks.fraction("sparsity", self.sparsity, zero=zero, meaning=what))
+            keep("sparsity", checks.fraction("sparsity", self.sparsity, zero=zero, meaning=what))
         scale = pixels.pixel_scale(self.mean, self.std, self.channels)
-        self._set("mean", None if scale is None else scale.mean or None)
-        self._set("std", None if scale is None else scale.std or None)
+        keep("mean", None if scale is None else scale.mean or None)
+        keep("std", None if scale is None else scale.std or None)
         check_goals(self)
         if self.lossless:
-            self._set("method", values.EXACT)
+            keep("method", values.EXACT)
         if self.channel_ratio is not None or self.lossless:
-            object.__setattr__(self, "allocation", "uniform")
+            keep("allocation", "uniform")
         if self.inputs not in values.INPUTS:
             if not self.inputs.endswith(".npz"):
                 raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(values.INPUTS)}, nor an .npz file")
-            object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
-            object.__setattr__(self, "inputs", "auto")
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+            keep("calibration", self.inputs if self.calibration is None else self.calibration)
+            keep("inputs", "auto")
 
     @property
     def is_global(self) -> bool:

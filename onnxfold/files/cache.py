@@ -33,7 +33,7 @@ _HEAD = b"onnxfold cache 1\n"
 _DIGEST = 32
 _NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.cache")
 #: Distributions whose code decides what is kept.
-_DISTRIBUTIONS = ("numpy", "onnx", "onnxruntime", "torch")
+DISTRIBUTIONS = ("numpy", "onnx", "onnxruntime", "torch")
 
 
 class Cache:
@@ -122,7 +122,7 @@ def code_version() -> str:
         hashed.update(f"{path.relative_to(package)}\n".encode())
         with suppress(OSError):
             hashed.update(path.read_bytes())
-    for name in _DISTRIBUTIONS:
+    for name in DISTRIBUTIONS:
         with suppress(metadata.PackageNotFoundError):
             hashed.update(f"{name} {metadata.version(name)}\n".encode())
     return hashed.hexdigest()

@@ -80,9 +80,8 @@ def _fraction(name: str, value: Any) -> Any:
     try:
         return float(text[:-1]) / 100.0 if text.endswith("%") else float(text)
     except ValueError:
-        raise ConfigError(f"{name}='{value}' is neither a fraction, such as 0.99, nor a percentage, such as 99%") from (
-            None
-        )
+        fault = "is neither a fraction, such as 0.99, nor a percentage, such as 99%"
+        raise ConfigError(f"{name}='{value}' {fault}") from None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from onnxfold.config import INT8, NO_REFINEMENT, OPTIONS, FoldConfig
 from onnxfold.config.goals import OF_REFINEMENT
 from onnxfold.config.option import INPUTS
 from onnxfold.errors import ConfigError
-from onnxfold.files.cache import code_version
+from onnxfold.files.cache import DISTRIBUTIONS, code_version
 from onnxfold.folders import model_file
 from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.methods import find_method
@@ -35,14 +35,13 @@ _ABOUT_INPUTS = [
     *(name for name, option in OPTIONS.items() if option.group == INPUTS and option.in_sweep and option.reads is None),
     "max_memory",
 ]
-_LIBRARIES = ("numpy", "onnx", "onnxruntime", "torch")
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that decide results: of this tool, its code, and the libraries that it computes with."""
     by_library = {"onnxfold": __version__, "code": code_version()[:16]}
-    for name in _LIBRARIES:
+    for name in DISTRIBUTIONS:
         try:
             by_library[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
