@@ -98,7 +98,7 @@ def _judge(path: Path, target: Path, held_out: dict[str, Any]) -> Row:
         verdict = compare(path, target, held_out).verdict
     except OnnxFoldError as error:
         return {"true": _line(str(error))}
-    return {"true": str(verdict), "state": "" if verdict is None else verdict.state}
+    return {"true": str(verdict), "state": verdict.state}
 
 
 def _line(text: str) -> str:

@@ -114,7 +114,7 @@ class Delivery:
         if report.warning:
             say(f"warning: {report.warning}", error=True)
         verdict = report.verdict
-        if verdict is not None and verdict.is_destroyed and not self.force:
+        if verdict.is_destroyed and not self.force:
             more = "" if report.inputs is None or report.inputs.are_data else ", give --calibration"
             hint = f"ask for less{more}, or write it all the same with --force"
             raise BudgetError(f"{verdict}; nothing was written: {hint}")
@@ -137,8 +137,7 @@ class Delivery:
 
 def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     """Print the costs, the fidelity and the notes of a fold."""
-    if report.verdict is not None:
-        say(str(report.verdict))
+    say(str(report.verdict))
     title = f"{report.method}, {report.allocation} allocation, {report.requested}"
     say_table(Table(title, ("", "before", "after", "removed"), cost_cells(report), left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)

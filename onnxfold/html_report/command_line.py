@@ -27,7 +27,7 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
     words = ["onnxfold", "fold", report.model or "IN.onnx", output]
     for name, option in OPTIONS.items():
         words += _option(name, option, values.get(name))
-    words += ["--force"] if report.verdict is not None and report.verdict.is_destroyed else []
+    words += ["--force"] if report.verdict.is_destroyed else []
     return " ".join(map(_quote, words))
 
 

@@ -38,8 +38,7 @@ def _fidelity(report: FoldReport) -> list[Element]:
     fidelity = report.fidelity
     judged = [] if report.accuracy is None else [element("p", f"Labelled samples: {report.accuracy}.")]
     if fidelity is None:
-        why = "the folded model was not verified" if report.verdict is None else report.verdict.kept
-        return [*judged, element("p", f"The fidelity was not measured: {why}.")]
+        return [*judged, element("p", f"The fidelity was not measured: {report.verdict.kept}.")]
     rows: list[tuple[Content, ...]] = [
         (breakable(f.output), decimal(f.relative_error),
          "" if f.top1_agreement is None else percent(f.top1_agreement),
@@ -112,8 +111,6 @@ def _passes(report: FoldReport) -> list[Element]:
 
 
 def _reproduce(report: FoldReport) -> list[Element]:
-    if not report.config:
-        return [element("p", "The request was not recorded.")]
     parts = [element("pre", element("code", command_line(report)))]
     if "arrays" in (report.config.get("calibration"), report.config.get("data")):
         parts.append(element("p", "FILE.npz stands for the given arrays.", class_="muted"))
@@ -207,10 +204,6 @@ def _mark(kind: str) -> Element:
     return element("line", x1="0", x2="100%", y1="50%", y2="50%", class_=kind)
 
 
-def _diagnostics_section(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
-    return lambda report: content(report.diagnostics or Diagnostics(not_run="it was not requested"))
-
-
 SECTIONS = (
     Section(
         "numbers", "Before and after", _numbers,
@@ -235,18 +228,18 @@ SECTIONS = (
         "layers that read them were corrected.",
     ),
     Section(
-        "errors", "Error curves", _diagnostics_section(error_curves),
+        "errors", "Error curves", lambda report: error_curves(report.diagnostics),
         "How much the results of the layers that read a group would change if the group had fewer channels, in parts "
         "of what they are. Widths are chosen where these errors are small. All charts have the same scale; every line "
         "is ten times the one below.",
     ),
     Section(
-        "variances", "Variance ratios", _diagnostics_section(variance_ratios),
+        "variances", "Variance ratios", lambda report: variance_ratios(report.diagnostics),
         "Variance of the folded network's channels, divided by that of the channels that they replace. Near 1 is "
         "healthy, below 1 activations collapse, above 1 they overshoot.",
     ),
     Section(
-        "correlations", "Correlations", _diagnostics_section(correlations),
+        "correlations", "Correlations", lambda report: correlations(report.diagnostics),
         "Correlations between all pairs of a group's channels, as its first consumer sees them: near 1 or \u22121 two "
         "channels say the same, near 0 they say different things.",
     ),
@@ -291,7 +284,7 @@ def _header(report: FoldReport, nav: Element) -> Element:
     return element(
         "header",
         element("h1", f"Fold of {_name(report)}"),
-        None if report.verdict is None else element("p", element("strong", f"{report.verdict}."), class_="verdict"),
+        element("p", element("strong", f"{report.verdict}."), class_="verdict"),
         element("p", f"{report.requested}: {way}", class_="muted"),
         element("ul", *(element("li", note) for note in notes), class_="notes") if notes else None,
         nav,

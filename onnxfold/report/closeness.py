@@ -204,6 +204,9 @@ class Verdict:
         return f"verdict: {how} {self.kept}, measured on {self.measured_on}{unseen}"
 
 
+NOT_VERIFIED = Verdict(NOT_KNOWN, kept="not verified")
+
+
 @dataclass(frozen=True)
 class Signs:
     """Signs that an estimate is made from; all are known at the end of a fold."""

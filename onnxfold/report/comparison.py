@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxfold.config import checks
 from onnxfold.errors import ConfigError
-from onnxfold.report.closeness import Fidelity, FidelityReport, Verdict
+from onnxfold.report.closeness import NOT_VERIFIED, Fidelity, FidelityReport, Verdict
 from onnxfold.report.records import LatencyRecord, ModelSize
 
 #: What is said of an output, of its value and of a limit: nothing where the limit is met.
@@ -133,12 +133,12 @@ class ComparisonReport(FidelityReport):
     size_a: ModelSize | None = None  # None where a model cannot be analysed
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None  # of a and of b; None where it cannot be measured
-    verdict: Verdict | None = None  # what b keeps of a
+    verdict: Verdict = NOT_VERIFIED  # what b keeps of a
 
     def __str__(self) -> str:
         """Return the printed lines of the command, but for its table of costs."""
         lines = [
-            *([] if self.verdict is None else [str(self.verdict)]),
+            str(self.verdict),
             f"{self.samples} samples of {self.inputs}",
             *(f"  {output}" for output in self.outputs),
             *(f"  {line}" for line in self.lines),

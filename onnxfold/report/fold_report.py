@@ -168,7 +168,7 @@ class FoldRun(FoldMeasures):
     version: str = ""
     model: str = ""
     versions: dict[str, str] = field(default_factory=dict)
-    diagnostics: records.Diagnostics | None = None
+    diagnostics: records.Diagnostics = field(default_factory=records.Diagnostics)
     latency: records.LatencyRecord | None = None
     latency_table: dict[str, Any] | None = None
 
@@ -185,7 +185,7 @@ class FoldReport(FoldRun):
     merged: closeness.MergeRecord | None = None
     refinement: records.RefinementRecord | None = None
     model_sha256: str = ""
-    verdict: closeness.Verdict | None = None
+    verdict: closeness.Verdict = closeness.NOT_VERIFIED
     #: A PNG file of some of the images that the network was run on, for pages; no part of the JSON report.
     picture: bytes = field(default=b"", repr=False)
 
@@ -245,7 +245,7 @@ class FoldReport(FoldRun):
         merged = "" if self.merged is None else self.merged.beside_one
         parts = (self.estimate_line, self.latency, merged, self.refinement, self.quantization, self.warning)
         lines = [
-            *([] if self.verdict is None else [str(self.verdict)]),
+            str(self.verdict),
             f"{self.method}, {self.allocation} allocation, {self.requested}",
             f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
             *([] if None in (macs, left) else [f"{self.before.macs_title} {macs:,} -> {left:,}{removed}"]),

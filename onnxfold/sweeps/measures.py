@@ -88,6 +88,5 @@ def all_measures(result: FoldResult, original: Path, data: Path | None, options:
         "ram_before": count_ram(before), "ram": count_ram(result.view),
         "flash_before": count_flash(before), "flash": count_flash(result.view),
         "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
-        "verdict": None if report.verdict is None else str(report.verdict),
-        "warning": report.warning or None, "seconds": report.seconds,
+        "verdict": str(report.verdict), "warning": report.warning or None, "seconds": report.seconds,
     }  # fmt: skip

@@ -127,7 +127,6 @@ def test_the_signs_are_what_was_measured(folded: FoldResult) -> None:
     report = folded.report
     assert report.estimate is not None
     assert report.fidelity is not None
-    assert report.diagnostics is not None
     signs, held_out = report.estimate.signs, report.fidelity.outputs[0]
     assert signs.inputs == "dead-leaves"
     assert (signs.held_out_agreement, signs.held_out_error) == (held_out.top1_agreement, held_out.relative_error)

@@ -174,14 +174,14 @@ def test_what_is_missing_is_said() -> None:
     page = page_of(bare)
     for name, words in {
         "numbers": "unknown",
-        "fidelity": "was not verified",
+        "fidelity": "was not measured: not verified",
         "inputs": "was not run",
         "widths": "no fold groups",
         "errors": "not chosen by error curves",
         "variances": "Not measured: ",
         "correlations": "Not measured: ",
         "refusals": "Every weight axis can be folded",
-        "reproduce": "not recorded",
+        "reproduce": "onnxfold fold IN.onnx OUT.onnx",
     }.items():
         assert words in page.texts[page.by_id(name)], name
 
