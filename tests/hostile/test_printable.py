@@ -21,7 +21,7 @@ from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
 from onnxfold.html_report.command_line import command_line
-from onnxfold.printable import escaped, printable, shortened
+from onnxfold.printable import printable, shortened
 from onnxfold.progress import ProgressBar
 from onnxfold.report.comparison import ComparisonReport
 from onnxfold.terminal import PrintableFormatter, Table, say_table
@@ -49,7 +49,7 @@ def test_what_has_no_form_is_escaped(text: str) -> None:
     shown = printable(f"a{text}b")
     assert shown.isprintable()
     assert shown == printable(shown)
-    assert shown == f"a{''.join(c if c.isprintable() else escaped(c) for c in text)}b"
+    assert shown == f"a{''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)}b"
 
 
 def test_what_has_a_form_stays() -> None:

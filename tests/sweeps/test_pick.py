@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from onnxfold.errors import ConfigError, NoModelError
-from onnxfold.sweeps.answers.pick import front, pick
+from onnxfold.sweeps.answers.pick import check_preference, front, pick
 from onnxfold.sweeps.answers.query import parse
 from tests.sweeps.rows import row, sweep_rows
 
@@ -31,7 +31,7 @@ def test_a_preference_decides_first() -> None:
     assert pick(rows, ANY, "weights").key == rows[0].key
     assert pick(rows, ANY, "sparsity").key == rows[1].key
     with pytest.raises(ConfigError, match="--prefer 'beauty' is not one of: weights"):
-        pick(rows, ANY, "beauty")
+        check_preference("beauty")
 
 
 def test_the_closest_one_is_named_where_none_fits() -> None:
