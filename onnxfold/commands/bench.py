@@ -59,11 +59,8 @@ def bench(
     options["input_shapes"] = dict(options["input_shapes"])
     with ProgressBar() as tell:
         rows = run(models, devices, progress=tell, **options)
-    contents = {}
-    if json_path is not None and json_path != STDOUT:
-        contents[json_path] = (json.dumps(_results(rows), indent=2) + "\n").encode()
-    if html_path is not None:
-        contents[html_path] = render_html(rows).encode()
+    contents = shared.report_files(json_path, lambda: json.dumps(_results(rows), indent=2) + "\n")
+    contents |= shared.report_files(html_path, lambda: render_html(rows))
     write(contents)  # before anything is printed: nobody may be there to read it
     with shared.json_on_stdout(json_path == STDOUT, partial(_results, rows)):
         for table in tables(rows):

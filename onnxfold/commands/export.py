@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,7 @@ def export(
 
 def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]]:
     """Return a writer of a report, together with the file that it is about: on a full disk neither appears."""
-    if path is None or path == STDOUT:
-        return nullcontext
-    return lambda done: write_together({path: (json.dumps(asdict(done), indent=2) + "\n").encode()})
+    return lambda done: write_together(shared.report_files(path, lambda: json.dumps(asdict(done), indent=2) + "\n"))
 
 
 def _check_project(context: click.Context, runtime: str | None, options: dict[str, Any]) -> None:

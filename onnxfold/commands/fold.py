@@ -110,6 +110,8 @@ class Delivery:
 
     def deliver(self, result: Any, also: Sequence[Callable[[], object]] = ()) -> None:
         """Write the files of a fold, all of them or none, and print its report."""
+        from onnxfold.html_report import render_html
+
         report = result.report
         if report.warning:
             say(f"warning: {report.warning}", error=True)
@@ -118,21 +120,15 @@ class Delivery:
             more = "" if report.inputs is None or report.inputs.are_data else ", give --calibration"
             hint = f"ask for less{more}, or write it all the same with --force"
             raise BudgetError(f"{verdict}; nothing was written: {hint}")
-        with write_together(self._report_file(report)):
+        is_page = self.report is not None and self.report.suffix.lower() in shared.HTML
+        text = partial(render_html, report) if is_page else report.to_json
+        with write_together(shared.report_files(self.report, text)):
             for write in also:
                 write()
             result.save(self.output)
         wants_json = self.as_json or self.report == STDOUT
         with shared.json_on_stdout(wants_json, lambda: json.loads(report.to_json()), quiet=self.quiet):
             print_fold(report, self.output, verbose=self.verbose)
-
-    def _report_file(self, report: Any) -> dict[Path, bytes]:
-        from onnxfold.html_report import render_html
-
-        if self.report is None or self.report == STDOUT:
-            return {}
-        text = render_html(report) if self.report.suffix.lower() in shared.HTML else report.to_json()
-        return {self.report: text.encode()}
 
 
 def print_fold(report: Any, output: Path, *, verbose: bool) -> None:

@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from onnxfold.config import NOTHING, OPTIONS, FoldConfig
 from onnxfold.config.option import GROUPS, LISTED, SHARED, Kind, Option, file_of, flag_of
+from onnxfold.files import STDOUT
 from onnxfold.machine.memory import memory_limit
 from onnxfold.terminal import say, say_json
 
@@ -148,6 +149,11 @@ def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
 def wrote(path: Path) -> str:
     """Return the line that reports an output."""
     return f"wrote nothing to {path}" if path.is_char_device() else f"wrote {path}"
+
+
+def report_files(path: Path | None, text: Callable[[], str]) -> dict[Path, bytes]:
+    """Return the file of a report by its path; none where it was not asked for, or is printed."""
+    return {} if path is None or path == STDOUT else {path: text().encode()}
 
 
 @contextmanager
