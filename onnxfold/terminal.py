@@ -26,9 +26,10 @@ _LONGEST_CELL = 300
 _WIDTH = 120
 
 
-def say(line: str = "", *, error: bool = False) -> None:
-    """Print one line, on the error stream if `error` is set."""
-    _write(shortened(line), error=error)
+def say(*lines: str, error: bool = False) -> None:
+    """Print lines, on the error stream if `error` is set."""
+    for line in lines:
+        _write(shortened(line), error=error)
 
 
 def say_json(value: Any) -> None:
@@ -40,8 +41,7 @@ def say_traceback(error: BaseException) -> None:
     """Print the traceback of an error on the error stream."""
     import traceback
 
-    for line in "".join(traceback.format_exception(error)).splitlines():
-        say(line, error=True)
+    say(*"".join(traceback.format_exception(error)).splitlines(), error=True)
 
 
 @dataclass(frozen=True)

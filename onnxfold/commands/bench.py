@@ -65,10 +65,7 @@ def bench(
     with shared.json_on_stdout(json_path == STDOUT, partial(_results, rows)):
         for table in tables(rows):
             say_table(table)
-        for line in notes(rows):
-            say(line)
-        for path in contents:
-            say(shared.wrote(path))
+        say(*notes(rows), *map(shared.wrote, contents))
     if not any(row.status in ("ok", "does-not-fit") for row in rows):
         say("nothing could be measured", error=True)
         context.exit(1)

@@ -66,9 +66,7 @@ def compare(context: click.Context, /, a: Path, b: Path, data: Path | None, as_j
             cells = size_cells(report.size_a, report.size_b, report.latency)
             say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
             lines[:0] = [] if report.latency is None else [shared.latency_line(report.latency)]
-        for line in lines:
-            say(line)
-    for line in failures:
-        say(f"not met: {line}", error=True)
+        say(*lines)
+    say(*(f"not met: {line}" for line in failures), error=True)
     if failures:
         context.exit(1)

@@ -29,5 +29,4 @@ def demo(context: click.Context, /, out: Path, model: str, copies: Path | None) 
         return
     if context.get_parameter_source("out") is not click.core.ParameterSource.DEFAULT:
         raise ConfigError("--out is for folded models, and --copy folds none: give one of them")
-    for path in copy_demo(copies, model):
-        say(wrote(path))
+    say(*map(wrote, copy_demo(copies, model)))

@@ -111,8 +111,7 @@ def _print_project(done: Any) -> None:
     say(f"runs in: {done.runtime}")
     say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
     say(f"arena: {done.arena_bytes:,} bytes, model: {done.model_bytes:,} bytes ({done.dtype})")
-    for note in done.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in done.notes))
     if done.misfit:
         say(f"warning: {done.misfit}", error=True)
     say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): see its README.md for the next steps")
@@ -122,8 +121,7 @@ def _print(done: Any) -> None:
     if done.operators:
         say("operators: " + ", ".join(f"{count} {name}" for name, count in done.operators.items()))
     for kind, ports in (("input", done.inputs), ("output", done.outputs)):
-        for name, layout in ports.items():
-            say(f"{kind} '{name}': {layout}")
+        say(*(f"{kind} '{name}': {layout}" for name, layout in ports.items()))
     parity = done.parity
     if parity and parity["output"]:
         snr = "no difference" if parity["snr_db"] is None else f"SNR {parity['snr_db']:.1f} dB"
@@ -133,8 +131,7 @@ def _print(done: Any) -> None:
         )
     elif not parity:
         say("not checked against the ONNX model (--no-verify)")
-    for note in done.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in done.notes))
     say(
         f"{shared.wrote(Path(done.path))} ({done.size_bytes:,} bytes of TFLite, {done.dtype}, {done.backend}) "
         f"in {done.seconds:.1f} s"

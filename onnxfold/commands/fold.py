@@ -142,10 +142,7 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         how = f" (cluster {group.cluster}, repair {group.repair})" if group.cluster else ""
         say(f"  {group.name}: {group.width} -> {group.folded_width}{how}")
     shared.print_refusals(report.refusals, verbose=verbose)
-    for line in _measured_lines(report):
-        say(line)
-    for note in report.notes:
-        say(f"note: {note}")
+    say(*_measured_lines(report), *(f"note: {note}" for note in report.notes))
     say(f"{shared.wrote(output)} in {report.seconds:.1f} s")
 
 

@@ -51,8 +51,7 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
     print_refusals(inspection.refusals, verbose=verbose)
     if inspection.takes:
         say(f"model takes {inspection.takes}")
-    for note in inspection.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in inspection.notes))
     if inspection.latency is not None:
         _print_latency(inspection.latency, verbose=verbose)
 

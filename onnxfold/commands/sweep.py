@@ -135,13 +135,11 @@ def _answer(rows: list[Any], folder: Any, chosen: Any, *, as_json: bool) -> None
         say_json(chosen.to_dict() if chosen is not None else [row.to_dict() for row in rows])
         return
     if chosen is not None:
-        for line in details(chosen, folder.path):
-            say(line)
+        say(*details(chosen, folder.path))
         return
     say_table(summary(rows))
     failed = [row for row in rows if row.status != "done"]
-    for row in failed[:_SHOWN]:
-        say(f"{row.status}: {row.model}, {row.goal}, {row.how}, seed {row.seed}: {row.error}")
+    say(*(f"{r.status}: {r.model}, {r.goal}, {r.how}, seed {r.seed}: {r.error}" for r in failed[:_SHOWN]))
     if len(failed) > _SHOWN:
         say(f"  ... and {len(failed) - _SHOWN} more")
     if folder.page.exists():
