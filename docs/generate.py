@@ -192,7 +192,7 @@ def _row(domain: str, since: int, rules: list[ChannelRule]) -> str:
 
 def _help(command: click.Command, name: str) -> str:
     """Return usage, description and options of a command as paragraphs and a list: lines wrap on any screen."""
-    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])
+    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"], show_default=True)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     paragraphs = [_escaped(" ".join(part.split())) for part in inspect.cleandoc(command.help or "").split("\n\n")]
     sections = getattr(command, "option_groups", [])

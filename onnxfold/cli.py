@@ -27,7 +27,7 @@ from onnxfold.machine.python import keep_folders_out
 from onnxfold.terminal import drop_output, log_to_terminal, prepare_streams, say, say_traceback, say_usage_error
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True})
 @click.version_option(__version__, "-v", "--version", prog_name="onnxfold")
 @click.option("--verbose", is_flag=True, help="Log what happens.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")

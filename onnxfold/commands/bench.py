@@ -17,20 +17,16 @@ from onnxfold.terminal import say, say_table
 @click.argument("models", metavar="MODEL...", type=shared.PATH, nargs=-1, required=True)
 @click.option(
     "--device", "devices", type=shared.Names("onnxfold.budget.devices:known_devices", "host", "all"), multiple=True,
-    default=("all",), show_default=True, metavar="NAME",
+    default=("all",), metavar="NAME",
     help="A profile's name or TOML file, 'host' for this machine, or 'all'.",
 )  # fmt: skip
 @click.option("--port", metavar="PORT", help="Serial port of the microcontroller, e.g. /dev/ttyACM0.")
 @click.option("--host", metavar="USER@HOST", help="ssh address of a board with Linux.")
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of multi-threaded runtimes."
-)
-@click.option("--repeats", type=click.IntRange(1), default=100, show_default=True, help="Number of timed inferences.")
-@click.option(
-    "--warm-up", type=click.IntRange(0), default=10, show_default=True, help="Number of untimed inferences before them."
-)
+@click.option("--threads", type=click.IntRange(1), default=1, help="Threads of multi-threaded runtimes.")
+@click.option("--repeats", type=click.IntRange(1), default=100, help="Number of timed inferences.")
+@click.option("--warm-up", type=click.IntRange(0), default=10, help="Number of untimed inferences before them.")
 @click.option("--input-shapes", type=shared.SHAPE, multiple=True, help="Sizes of free dimensions; a free batch is 1.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@click.option("--seed", type=int, default=0, help="Seed of the inputs.")
 @click.option("--json", "json_path", type=shared.PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
 @click.option("--html", "html_path", type=shared.PATH, metavar="FILE", help="Write a page with charts.")
 @shared.option("max_memory")

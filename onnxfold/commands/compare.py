@@ -31,10 +31,10 @@ from onnxfold.terminal import Table, say, say_json, say_table
     metavar="FILE.json",
     help="Their tokenizer.  [default: tokenizer.json beside A.onnx]",
 )
-@click.option("--window", type=int, default=1024, show_default=True, metavar="N", help="Tokens of a window of --text.")
-@click.option("--windows", type=int, default=24, show_default=True, metavar="N", help="Windows of --text at most.")
+@click.option("--window", type=int, default=1024, metavar="N", help="Tokens of a window of --text.")
+@click.option("--windows", type=int, default=24, metavar="N", help="Windows of --text at most.")
 @option("mean", "std", "channels")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
+@click.option("--seed", type=int, default=0, help="Seed of the generated inputs (without --data).")
 @click.option(
     "--min-agreement", metavar="P",
     help="Exit with 1 unless the samples prove this top-1 agreement: 0.99 or 99%, with 95 % confidence.",

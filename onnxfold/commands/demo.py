@@ -10,10 +10,8 @@ from onnxfold.terminal import say
 
 
 @click.command()
-@click.option("--out", type=PATH, default=Path("demo_output"), show_default=True, help="Folder for the folded models.")
-@click.option(
-    "--model", type=click.Choice(["lenet5_2x", "lenet5"]), default="lenet5_2x", show_default=True, help="Bundled model."
-)
+@click.option("--out", type=PATH, default=Path("demo_output"), help="Folder for the folded models.")
+@click.option("--model", type=click.Choice(["lenet5_2x", "lenet5"]), default="lenet5_2x", help="Bundled model.")
 @click.option(
     "--copy", "copies", type=PATH, metavar="DIR",
     help="Fold nothing: write the model, and test images with labels as --data takes them, to this folder.",

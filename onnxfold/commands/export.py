@@ -23,12 +23,11 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
 @click.argument("model", metavar="IN.onnx", type=shared.PATH)
 @click.argument("output", metavar="OUT", type=shared.PATH)
 @click.option(
-    "--backend", type=click.Choice(["direct", "onnx2tf", "auto"]), default="direct", show_default=True,
+    "--backend", type=click.Choice(["direct", "onnx2tf", "auto"]), default="direct",
     help="Direct writer, onnx2tf, or onnx2tf where the direct writer refuses.",
 )  # fmt: skip
 @click.option(
     "--format", "output_format", type=click.Choice(["tflite", "c-array", *PROJECTS]), default="tflite",
-    show_default=True,
     help="A .tflite file, a C header that holds it, or a folder: an Arduino sketch (Nano 33 BLE), an ESP-IDF project "
     "(ESP-EYE), firmware for QEMU's Cortex-M4F.",
 )  # fmt: skip
@@ -38,7 +37,7 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
     "(qemu). By default tflm where the project supports both.",
 )  # fmt: skip
 @click.option(
-    "--dtype", type=click.Choice(["float32", "float16", "int8"]), default="float32", show_default=True,
+    "--dtype", type=click.Choice(["float32", "float16", "int8"]), default="float32",
     help="Type of the weights; int8 also quantises activations.",
 )  # fmt: skip
 @click.option("--keep-nchw-inputs", is_flag=True, help="Keep ONNX's axis order of the inputs.")
@@ -53,7 +52,7 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
     help="Check the file on these samples.  [default: those of --calibration, or generated inputs]",
 )  # fmt: skip
 @option("mean", "std", "channels")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that check the file.")
+@click.option("--seed", type=int, default=0, help="Seed of the inputs that check the file.")
 @click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
 @click.option("--report", type=shared.PATH, metavar="FILE", help="Write a JSON report; - prints it.")

@@ -22,7 +22,7 @@ _MORE = {
             "is exact.  [default: 1 without another goal]",
         ),
         cloup.option(
-            "--heads", default="auto", show_default=True, metavar="HOW",
+            "--heads", default="auto", metavar="HOW",
             help="What becomes of the outputs: join (classes of all networks, in their order), average, first (A's), "
             "or auto: average where shapes agree, else join.",
         ),

@@ -22,10 +22,10 @@ _SHOWN = 12
 _MORE: dict[str, Sequence[shared.Decorator]] = {
     shared.FIRST: [
         cloup.option(
-            "--out", type=shared.PATH, metavar="DIR", default="sweep", show_default=True,
+            "--out", type=shared.PATH, metavar="DIR", default="sweep",
             help="Folder of the results, where a sweep that was ended goes on.",
         ),
-        cloup.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, from 0."),
+        cloup.option("--seeds", type=click.IntRange(1), default=1, help="Number of seeds, from 0."),
         cloup.option(
             "--data", type=shared.PATH, metavar="FILE.npz|DIR",
             help="Measure agreement on these samples and, with labels 'y', accuracy.",
@@ -40,7 +40,7 @@ _MORE: dict[str, Sequence[shared.Decorator]] = {
         ),
     ],
     OUTPUT: [
-        cloup.option("--resume/--no-resume", default=True, show_default=True, help="Keep results of earlier runs."),
+        cloup.option("--resume/--no-resume", default=True, help="Keep results of earlier runs."),
         cloup.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON."),
         shared.verbose_flag, shared.debug_flag,
     ],
@@ -58,7 +58,7 @@ _MORE: dict[str, Sequence[shared.Decorator]] = {
             "configuration names, tcp:// trusts its network.",
         ),
         cloup.option(
-            "--retries", type=click.IntRange(0), default=3, show_default=True,
+            "--retries", type=click.IntRange(0), default=3,
             help="How often a job begins again if its worker on this machine dies.",
         ),
     ],
