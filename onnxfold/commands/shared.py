@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -175,7 +174,6 @@ FIRST = "Most used"
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-_DEFAULTS = {entry.name: entry.default for entry in fields(FoldConfig)}
 _ONCE_PER_KEY: Mapping[Kind, Parsed] = {Kind.SHARES: RATIO, Kind.SHAPES: SHAPE}
 _TYPES: Mapping[Kind, Any] = {
     Kind.NUMBER: float, Kind.INTEGER: int, Kind.PATH: PATH, Kind.STEP: STEP,
@@ -252,7 +250,7 @@ def _single(
     name: str, entry: Option, words: Sequence[str], *, left_to_folds: bool = False, expose_value: bool = True
 ) -> Decorator:
     """Return an option with one value; in a sweep, a default is that of every fold."""
-    default = _DEFAULTS[name]
+    default = getattr(FoldConfig, name, None)  # mappings have none
     several = entry.kind in _ONCE_PER_KEY or entry.kind is Kind.TEXTS
     has_default = default is not None and not several and not left_to_folds
     settings: dict[str, Any] = {"help": entry.command_line_help, "expose_value": expose_value}
@@ -261,8 +259,7 @@ def _single(
     else:
         kind = Names(entry.words, *words) if entry.words else _TYPES.get(entry.kind, str)
         settings |= {"type": kind, "metavar": entry.metavar, "multiple": several}
-        shown = not entry.default and default not in ((), "")
-        settings |= {"default": default, "show_default": shown} if has_default else {}
+        settings |= {"default": default, "show_default": not entry.default} if has_default else {}
     if name == "max_memory":
         settings["callback"] = limit_memory
     return cloup.option(flag_of(name, entry), name, **settings)

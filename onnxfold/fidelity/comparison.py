@@ -35,7 +35,7 @@ from onnxfold.report import FidelityReport
 from onnxfold.report.comparison import ComparisonReport
 
 #: Most images that are read from a folder.
-_IMAGES = 512
+MOST_IMAGES = 512
 _LONGEST_WINDOW, _MOST_WINDOWS = 1 << 20, 1 << 20
 
 
@@ -213,7 +213,7 @@ class _Pair:
         first.output_names, second.output_names = _compared_outputs(first, second)
         view = self.views[0] if self.views else None
         interface = None if view is None else token_interface(view)
-        user = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
+        user = given_samples(first.inputs, inputs, scale, most=MOST_IMAGES, interface=interface)
         samples, labels = sample_count(user.arrays), user.labels if labels is None else labels
         labels = None if labels is None else checked_labels(labels, samples)
         reference, outputs = (session.run_in_batches(user.arrays) for session in (first, second))

@@ -11,8 +11,6 @@ from onnxfold.report import FoldReport
 
 #: Between the key and the values of an option that is given once per key.
 _SEPARATORS = {Kind.SHARES: "=", Kind.SHAPES: ":"}
-#: What stands for values that a command line cannot hold.
-_FILES = {"calibration": "FILE.npz", "data": "FILE.npz"}
 
 
 def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
@@ -43,7 +41,7 @@ def _option(name: str, option: Option, value: Any) -> list[str]:
     elif isinstance(value, list | tuple):
         shown = [str(entry) for entry in value] if option.kind is Kind.TEXTS else [_text(value)] if value else []
     else:
-        shown = [_FILES[name] if value == "arrays" and name in _FILES else str(value)]
+        shown = ["FILE.npz" if value == "arrays" and name in ("calibration", "data") else str(value)]
     return [part for text in shown for part in (word, text)]
 
 

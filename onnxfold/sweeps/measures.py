@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
+from onnxfold.fidelity.comparison import MOST_IMAGES
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.folders import model_file
 from onnxfold.folding.fold_result import FoldResult
@@ -19,9 +20,6 @@ from onnxfold.inputs.given_inputs import UserSamples, checked_labels
 from onnxfold.inputs.given_samples import given_samples
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.report import FidelityReport
-
-#: Most images that are read from a folder of data.
-_IMAGES = 512
 
 
 def closeness(report: FidelityReport | None) -> dict[str, Any]:
@@ -47,7 +45,7 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> tuple[Gr
     model = model_file(original)
     view = load(model)
     session, interface = Session(model, counted=view), token_interface(view)
-    samples = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
+    samples = given_samples(session.inputs, data, scale, most=MOST_IMAGES, interface=interface)
     if samples.labels is not None:
         samples = UserSamples(samples.arrays, checked_labels(samples.labels, sample_count(samples.arrays)))
     return view, samples, session.run_in_batches(samples.arrays)
