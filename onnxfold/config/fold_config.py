@@ -194,8 +194,7 @@ class FoldConfig:
         words="onnxfold.config.pixels:CHANNELS",
     )] = pixels.RGB
     input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(
-        help="Sizes of free input dimensions.", check=checks.shapes, kind=Kind.SHAPES, metavar="NAME:D,D,...",
-        recorded=ALWAYS,
+        help="Sizes of free input dimensions.", check=checks.shapes, kind=Kind.SHAPES, recorded=ALWAYS,
     )] = field(default_factory=lambda: values.NOTHING)
     tokenizer: Annotated[str | Path | None, _Language(
         help="Tokenizer of a language model.", default="tokenizer.json beside it", check=checks.path_text,
