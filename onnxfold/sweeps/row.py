@@ -136,7 +136,8 @@ def _is_possible(name: str, value: Any) -> bool:
     kind = COLUMN_TYPES[name]
     if value is None:
         return name in _NULLABLE
-    if type(value) is not kind:  # a bool is an int, too
+    is_exact = type(value) is kind  # a bool is an int, too
+    if not is_exact:
         return False
     if name in _POSSIBLE:
         return _POSSIBLE[name](value)
