@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from onnxfold.commands import shared
-from onnxfold.commands.shared import option
 from onnxfold.html_report.numbers import size_cells
 from onnxfold.progress import ProgressBar
 from onnxfold.report.comparison import THRESHOLDS, check_thresholds, failures_of
@@ -33,7 +32,7 @@ from onnxfold.terminal import Table, say, say_json, say_table
 )
 @click.option("--window", type=int, default=1024, metavar="N", help="Tokens of a window of --text.")
 @click.option("--windows", type=int, default=24, metavar="N", help="Windows of --text at most.")
-@option("mean", "std", "channels")
+@shared.option("mean", "std", "channels")
 @click.option("--seed", type=int, default=0, help="Seed of the generated inputs (without --data).")
 @click.option(
     "--min-agreement", metavar="P",
@@ -43,7 +42,7 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.option("--min-cosine", type=float, metavar="C", help="Exit with 1 if an output's mean cosine is below this.")
 @click.option("--max-kl", type=float, metavar="K", help="Exit with 1 if the KL divergence of classes is above this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("threads", "max_memory")
+@shared.option("threads", "max_memory")
 @shared.common
 @click.pass_context
 def compare(context: click.Context, /, a: Path, b: Path, data: Path | None, as_json: bool, **options: Any) -> None:

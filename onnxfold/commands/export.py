@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from onnxfold.commands import shared
-from onnxfold.commands.shared import option
 from onnxfold.errors import ConfigError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
 from onnxfold.terminal import say
@@ -51,12 +50,12 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
     "--data", type=shared.PATH, metavar="FILE.npz|DIR",
     help="Check the file on these samples.  [default: those of --calibration, or generated inputs]",
 )  # fmt: skip
-@option("mean", "std", "channels")
+@shared.option("mean", "std", "channels")
 @click.option("--seed", type=int, default=0, help="Seed of the inputs that check the file.")
 @click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
 @click.option("--report", type=shared.PATH, metavar="FILE", help="Write a JSON report; - prints it.")
-@option("max_memory")
+@shared.option("max_memory")
 @shared.common
 @click.pass_context
 def export(

@@ -12,7 +12,6 @@ import click
 import cloup
 
 from onnxfold.commands import shared
-from onnxfold.commands.shared import FIRST, files_named, options_for, values_of
 from onnxfold.config import INT8, NO_REFINEMENT
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
@@ -35,7 +34,7 @@ _MORE = {
 @cloup.command(cls=shared.FoldCommand)
 @click.argument("model", metavar="IN.onnx|DIR", type=shared.PATH)
 @click.argument("output", metavar="OUT.onnx|DIR", type=shared.PATH)
-@options_for("fold", {FIRST: [shared.report_file], **_MORE})
+@shared.options_for("fold", {shared.FIRST: [shared.report_file], **_MORE})
 @click.pass_context
 def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -> None:
     """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed.
@@ -64,11 +63,11 @@ def fold(context: click.Context, /, model: Path, output: Path, **options: Any) -
         ],
         claims_on([model if folder is None else folder.model], {
             "the input folder": None if folder is None else folder.path,
-            **files_named(options),
+            **shared.files_named(options),
         }),
         [] if folder is None else [folder.path],
     )  # fmt: skip
-    request = values_of(options) | {"verify": not options["no_verify"]}
+    request = shared.values_of(options) | {"verify": not options["no_verify"]}
     if options["no_cache"]:
         request["cache"] = None
     row = METHODS.get(request["method"])

@@ -8,14 +8,13 @@ import cloup
 
 from onnxfold.commands import shared
 from onnxfold.commands.fold import Delivery
-from onnxfold.commands.shared import FIRST, files_named, options_for, values_of
 from onnxfold.config import INT8, NO_REFINEMENT
 from onnxfold.config.option import METHOD, OUTPUT
 from onnxfold.files import check_outputs
 from onnxfold.progress import fold_stages
 
 _MORE = {
-    FIRST: [
+    shared.FIRST: [
         cloup.option(
             "--width", type=float,
             help="Channels of every group, over those of one network; with as many as there are networks, the result "
@@ -43,7 +42,7 @@ _MORE = {
 @cloup.command(cls=shared.FoldCommand)
 @click.argument("models", metavar="A.onnx B.onnx [C.onnx ...]", type=shared.PATH, nargs=-1, required=True)
 @click.argument("output", metavar="OUT.onnx", type=shared.PATH)
-@options_for("merge", _MORE, {"cluster": ("matching", "zip", "by-place")})
+@shared.options_for("merge", _MORE, {"cluster": ("matching", "zip", "by-place")})
 @click.pass_context
 def merge(
     context: click.Context, /, models: tuple[Path, ...], output: Path, labels: str | None, no_verify: bool,
@@ -61,9 +60,9 @@ def merge(
     delivery = Delivery.of(context, output, options)
     check_outputs(
         [*outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]), *delivery.outputs],
-        claims_on(list(models), files_named(options)),
+        claims_on(list(models), shared.files_named(options)),
     )
-    request = values_of(options) | {name: options[name] for name in ("width", "heads", "until")}
+    request = shared.values_of(options) | {name: options[name] for name in ("width", "heads", "until")}
     names = () if labels is None else tuple(name.strip() for name in labels.split(","))
     stages = fold_stages(quantizes=request["dtype"] == INT8, refines=request["refine"] != NO_REFINEMENT)
     with delivery.progress(stages) as tell:

@@ -173,8 +173,7 @@ class FidelityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None where a number is not finite."""
-        values: dict[str, Any] = finite({"schema": SCHEMA, **asdict(self)})
-        return values
+        return dict(finite({"schema": SCHEMA, **asdict(self)}))
 
 
 #: States, from best to worst; nothing is known of the last.
