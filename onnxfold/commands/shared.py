@@ -104,8 +104,8 @@ def limit_memory(context: click.Context, _: click.Parameter, value: str | None) 
 
 def _log_more(context: click.Context, flag: click.Parameter, value: bool) -> None:
     """Take a flag behind a command for the one in front of it."""
-    if value:
-        context.obj[flag.name] = True
+    context.obj[flag.name] |= value
+    if context.obj["verbose"] or context.obj["debug"]:
         logging.getLogger().setLevel(logging.DEBUG if context.obj["debug"] else logging.INFO)
 
 
