@@ -27,7 +27,6 @@ class TiedWidths:
         keys = [("group", i) if group.rules.tie is None else ("tie", group.rules.tie) for i, group in enumerate(groups)]
         known = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self.numbers = tuple(known[key] for key in keys)  # for every group, the number of its width
-        self.are_free = len(known) == len(keys)  # whether every group has a width of its own
         self._members = [[i for i, own in enumerate(self.numbers) if own == number] for number in known.values()]
 
     def space(self, space: WidthSpace) -> WidthSpace:
@@ -50,10 +49,8 @@ class TiedWidths:
         """Return budgets of such widths."""
         return Budgets(tuple(replace(budget, cost=budget.cost.renumbered(self.numbers)) for budget in budgets.budgets))
 
-    def tradeoff(self, tradeoff: Tradeoff | None) -> Tradeoff | None:
+    def tradeoff(self, tradeoff: Tradeoff) -> Tradeoff:
         """Return a trade-off of such widths."""
-        if tradeoff is None:
-            return tradeoff
         weights, running = (cost.renumbered(self.numbers) for cost in (tradeoff.weights, tradeoff.running))
         return replace(tradeoff, weights=weights, running=running)
 

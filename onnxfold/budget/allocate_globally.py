@@ -36,9 +36,8 @@ def allocate_globally(
     tied = TiedWidths(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-    if tied.are_free:
-        return _allocate(space, errors, budgets, tradeoff).tolist()  # type: ignore[no-any-return]
-    widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
+        tradeoff = tied.tradeoff(tradeoff)
+    widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tradeoff)
     return tied.expand_widths(widths.tolist())
 
 
@@ -77,7 +76,7 @@ class _Search:
             self._costs += [tradeoff.weights, tradeoff.running]
         full = [group.size for group in space.groups]
         self._sizes = np.array(full, np.int64)
-        self._whole = [int(budget.cost.many(np.array([full], np.int64))[0]) for budget in budgets.budgets]
+        self._whole = [budget.cost(full) for budget in budgets.budgets]
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
         self._single = [single_moves(cost, full) for cost in self._costs]
         self._narrow_all()

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.budget.allocate_globally import allocate_globally, convex
+from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.costs.memory import count_flash, count_ram
 from onnxfold.budget.costs.running import count_macs
 from onnxfold.budget.costs.weights import count_parameters
@@ -167,29 +168,29 @@ def test_hull_of_a_curve() -> None:
         assert (hull[0], hull[-1]) == (curve[2], curve[-1])
 
 
-def test_a_budget_of_several_peaks_is_reached() -> None:
-    """RAM is a maximum over time: where two groups share the peak, narrowing either one alone lowers nothing."""
-
-    def peak(widths: NDArray[np.int64]) -> NDArray[np.int64]:
+class _Peak(Cost):
+    def many(self, widths: Integers) -> Integers:
         return np.asarray(10 * widths.max(axis=1), np.int64)
 
+
+class _Weights(Cost):
+    def many(self, widths: Integers) -> Integers:
+        return np.asarray(widths @ np.array([10, 1]), np.int64)
+
+
+def test_a_budget_of_several_peaks_is_reached() -> None:
+    """RAM is a maximum over time: where two groups share the peak, narrowing either one alone lowers nothing."""
     group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, rules=NO_RULES, seam=NO_SEAM))
-    cost: Any = SimpleNamespace(many=peak, __call__=None)
-    budget = Budget("ram", 50, "bytes", cost)
+    budget = Budget("ram", 50, "bytes", _Peak())
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, 8)])] * 3
     assert allocate_globally(WidthSpace([group] * 3, {}), curves, Budgets((budget,))) == [5, 5, 5]
 
 
 def test_the_last_step_is_not_judged_by_what_is_left_to_save() -> None:
     """A wide step of the better group saves more than is missing; small ones of the other group just fit."""
-
-    def weights(widths: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.asarray(widths @ np.array([10, 1]), np.int64)
-
     group = cast(FoldGroup, SimpleNamespace(size=320, block_count=1, blocks=None, rules=NO_RULES, seam=NO_SEAM))
-    cost: Any = SimpleNamespace(many=weights, __call__=None)
     cheaper, dearer = (np.array([np.inf, *np.arange(319, -1, -1) * slope]) for slope in (9.0, 1.0))
-    budgets = Budgets((Budget("params", 320 * 11 - 1050, "weights", cost),))
+    budgets = Budgets((Budget("params", 320 * 11 - 1050, "weights", _Weights()),))
     assert allocate_globally(WidthSpace([group] * 2, {}), [cheaper, dearer], budgets) == [320 - 105, 320]
 
 

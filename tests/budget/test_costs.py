@@ -8,7 +8,7 @@ from onnxfold.budget.costs.lengths import Length, Product, ProductTable, SumCost
 from onnxfold.budget.costs.memory import FlashCost, RamCost, count_flash, count_ram
 from onnxfold.budget.costs.running import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
-from testing.models import ALL_MODELS
+from testing.models import ALL_MODELS, mlp
 from tests.budget.folded import NAMES, folds, graphs_of, model
 from tests.folding.bodies import choice as branches
 
@@ -81,5 +81,5 @@ def test_products() -> None:
     table = ProductTable(products, 2)
     widths = np.array([[1, 2], [2, 5]])
     assert table(widths).tolist() == [[2 * 7 * 2, 2 * 11 * 4], [5, 5]]
-    assert SumCost(products * 2, 2)([1, 2]) == 2 * (28 + 5)
-    assert SumCost([], 0)([]) == 0
+    assert SumCost(graphs_of(mlp(0)), products * 2)([1, 2]) == 2 * (28 + 5)
+    assert SumCost([], [])([]) == 0

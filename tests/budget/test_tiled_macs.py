@@ -76,5 +76,5 @@ def test_a_tiling_counts_every_length() -> None:
     widths = np.array([[1, 7, 8, 9, 12, 16, 17]])
     assert table(widths).tolist() == [[5, 35, 40, 90, 80, 80, 170]]
     assert Product.of([Length(9, tiling=tiling), Length(3)]) == Product(270)
-    assert SumCost([Product.of([Length(0, ((0, 1),))])], 1)([9]) == 9
+    assert SumCost(graphs_of(mlp(0)), [Product.of([Length(0, ((0, 1),))])])([9, 1]) == 9
     assert Length(4, tiling=PLAIN) == Length(4)

@@ -110,13 +110,21 @@ class Product:
 class FoldedAxes:
     """Lengths of the axes of one graph."""
 
-    def __init__(self, groups: Sequence[FoldGroup], first: int = 0) -> None:
+    def __init__(self, groups: Sequence[FoldGroup], first: int, group_count: int) -> None:
+        self.group_count = group_count  # of all graphs; the first of this one has the number `first`
         numbered = list(enumerate(groups, start=first))
         self._spare = {weight: (number, group.size) for number, group in numbered for weight in group.seam.spare}
-        places = ((number, axis, positions) for number, group in numbered for axis, positions in group.places.items())
         self._places = lists_by_key(
-            ((axis.tensor, axis.axis), (number, axis.blocks, positions)) for number, axis, positions in places
+            ((axis.tensor, axis.axis), (number, axis.blocks, positions))
+            for number, group in numbered
+            for axis, positions in group.places.items()
         )
+
+    @classmethod
+    def of(cls, graphs: Graphs) -> list[tuple[GraphView, "FoldedAxes"]]:
+        """Return every graph with the lengths of its axes, groups numbered over all graphs."""
+        *firsts, count = accumulate((len(groups) for _, groups in graphs), initial=0)
+        return [(view, cls(groups, first, count)) for (view, groups), first in zip(graphs, firsts, strict=True)]
 
     def lengths(self, tensor: str, shape: Sequence[int]) -> list[Length]:
         """Return the length of every axis of a tensor that has the given shape before the fold."""
@@ -210,13 +218,14 @@ class _Renumbered(Cost):
 class SumCost(Cost):
     """A sum of products, divided by a number."""
 
-    def __init__(self, products: Iterable[Product], group_count: int, divisor: int = 1) -> None:
+    def __init__(self, graphs: Graphs, products: Iterable[Product], divisor: int = 1) -> None:
         factors: dict[tuple[Length, ...], int] = {}
         for product in products:
             factors[product.lengths] = factors.get(product.lengths, 0) + product.factor
         self.fixed = factors.pop((), 0)
         self.divisor = divisor
-        self.table = ProductTable([Product(factor, lengths) for lengths, factor in factors.items()], group_count)
+        varying = [Product(factor, lengths) for lengths, factor in factors.items()]
+        self.table = ProductTable(varying, sum(len(groups) for _, groups in graphs))
 
     def many(self, widths: Integers) -> Integers:
         """Return the sums, shape (m,), for m choices of widths, shape (m, n_groups)."""
@@ -228,14 +237,3 @@ class SumCost(Cost):
         renumbered = copy(self)
         renumbered.table = self.table.renumbered(numbers)
         return renumbered
-
-
-def number_groups(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
-    """Return every graph with the lengths of its axes, groups numbered over all graphs."""
-    firsts = accumulate((len(groups) for _, groups in graphs), initial=0)
-    return [(view, FoldedAxes(groups, first)) for (view, groups), first in zip(graphs, firsts, strict=False)]
-
-
-def group_count(graphs: Graphs) -> int:
-    """Return the number of groups of all graphs."""
-    return sum(len(groups) for _, groups in graphs)

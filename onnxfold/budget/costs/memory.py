@@ -10,17 +10,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
-from onnxfold.budget.costs.lengths import (
-    Cost,
-    FoldedAxes,
-    Graphs,
-    Integers,
-    Product,
-    ProductTable,
-    SumCost,
-    group_count,
-    number_groups,
-)
+from onnxfold.budget.costs.lengths import Cost, FoldedAxes, Graphs, Integers, Product, ProductTable, SumCost
 from onnxfold.budget.costs.weights import BatchOfOne, graphs_of, used_nodes
 from onnxfold.channels.context import Result
 from onnxfold.channels.layers import result_of
@@ -45,8 +35,8 @@ class FlashCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in number_groups(graphs) for p in _graph(view, axes)]
-        super().__init__([Product(MODEL_BYTES), *products], group_count(graphs))
+        products = [p for view, axes in FoldedAxes.of(graphs) for p in _graph(view, axes)]
+        super().__init__(graphs, [Product(MODEL_BYTES), *products])
 
 
 def count_flash(view: GraphView) -> int:
@@ -101,8 +91,7 @@ class RamCost(Cost):
     """Peak bytes of activations as a function of the groups' widths; the module says what is counted."""
 
     def __init__(self, graphs: Graphs) -> None:
-        count = group_count(graphs)
-        self._graphs = [_Buffers(view, axes, count) for view, axes in number_groups(graphs)]
+        self._graphs = [_Buffers(view, axes) for view, axes in FoldedAxes.of(graphs)]
 
     def many(self, widths: Integers) -> Integers:
         """Return the peak bytes, shape (m,), for m choices of widths, shape (m, n_groups)."""
@@ -121,7 +110,7 @@ def count_ram(view: GraphView) -> int | None:
 class _Buffers:
     """The buffers of one graph: size in bytes, first and last node that needs each; and their sum over time."""
 
-    def __init__(self, view: GraphView, axes: FoldedAxes, count: int) -> None:
+    def __init__(self, view: GraphView, axes: FoldedAxes) -> None:
         self._view, self._axes, self._sizes = view, axes, BatchOfOne(view)
         nodes = used_nodes(view)
         self._last_reader = {name: i for i, node in enumerate(nodes) for name in read_names(node)}
@@ -136,7 +125,7 @@ class _Buffers:
         for i, node in enumerate(nodes):
             if node.op_type != "Constant":
                 self._run(node, i)
-        self._table = ProductTable(self.bytes, count)
+        self._table = ProductTable(self.bytes, axes.group_count)
         spans = enumerate(zip(self.first, self.last, strict=True))
         ends = (event for i, (first, last) in spans for event in ((first, 1, i), (last + 1, -1, i)))
         events = sorted(ends)  # at equal times buffers end (-1) before others begin (+1)

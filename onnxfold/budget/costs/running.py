@@ -12,24 +12,8 @@ from math import prod
 
 from onnx import NodeProto
 
-from onnxfold.budget.costs.lengths import (
-    FoldedAxes,
-    Graphs,
-    Length,
-    Product,
-    SumCost,
-    Tiling,
-    group_count,
-    number_groups,
-)
-from onnxfold.budget.costs.weights import (
-    FREE_DIMENSION,
-    BatchOfOne,
-    common_batch,
-    count_parameters,
-    graphs_of,
-    used_nodes,
-)
+from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Length, Product, SumCost, Tiling
+from onnxfold.budget.costs.weights import BatchOfOne, common_batch, count_parameters, graphs_of, used_nodes
 from onnxfold.channels.declarations import Lengths, Linear, Recurrence
 from onnxfold.channels.layers import computation, is_tiled, linear
 from onnxfold.errors import UnsupportedModelError
@@ -53,9 +37,16 @@ class MacsCost(SumCost):
     fixes is divided out. Of control flow, every body counts once.
     """
 
+    _is_tiled = False
+
     def __init__(self, graphs: Graphs) -> None:
-        products = _all_products(graphs, None, tiled=False)
-        super().__init__(products, group_count(graphs), divisor=common_batch(graphs[0][0]))
+        tiled = self._is_tiled
+        products = [
+            product
+            for i, (view, axes) in enumerate(FoldedAxes.of(graphs))  # bodies have no inputs that may be closed
+            for product in _products(view, axes, BatchOfOne(view, is_closed=tiled and i == 0), tiled=tiled)
+        ]
+        super().__init__(graphs, products, divisor=(UNIT if tiled else 1) * common_batch(graphs[0][0]))
 
 
 def count_macs(view: GraphView) -> int | None:
@@ -79,14 +70,6 @@ def count_token_macs(view: GraphView) -> int:
         matrices.update(behind(view, name, _REORDER) for name in factors)
     shapes = (view.weights[name].shape for name in matrices if view.is_weight(name))
     return sum(prod(shape) for shape in shapes if len(shape) >= 2)
-
-
-def _all_products(graphs: Graphs, free: int | None, *, tiled: bool) -> list[Product]:
-    """Return what the nodes of all graphs multiply; only inputs of the first, not of a body, may have a free length."""
-    sized = [
-        (view, axes, BatchOfOne(view, None if i else free)) for i, (view, axes) in enumerate(number_groups(graphs))
-    ]
-    return [product for graph in sized for product in _products(*graph, tiled=tiled)]
 
 
 def _products(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, *, tiled: bool) -> Iterator[Product]:
@@ -116,20 +99,18 @@ def axis_lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Len
 
 #: Costs are counted in fifths of a multiply-accumulate of a tile.
 UNIT = 5
-_TILE, ALIGNED = 8, 4
-#: What the work of an entry counts without tiles, in a plain and in a depthwise convolution.
-UNTILED, UNTILED_DEPTHWISE = 8, 18
+_TILE, _ALIGNED = 8, 4
 #: Outputs are computed in tiles, whatever their number.
 _OUTPUTS = Tiling(_TILE)
 #: Inputs that fill no tile are read as they are. Others are read in tiles if their number is a multiple of 4; if not,
 #: the convolution is computed without tiles, at 1.6 times the cost, a depthwise one at 3.6 times the cost.
-_INPUTS = Tiling(_TILE, least=_TILE, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED)
-_DEPTHWISE = Tiling(_TILE, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED_DEPTHWISE)
+_INPUTS = Tiling(_TILE, least=_TILE, aligned=_ALIGNED, tiled=UNIT, untiled=8)
+_DEPTHWISE = Tiling(_TILE, aligned=_ALIGNED, tiled=UNIT, untiled=18)
 #: Grouped convolutions are computed without tiles.
 _GROUPED = 8
 
 
-class TiledMacsCost(SumCost):
+class TiledMacsCost(MacsCost):
     """Multiply-accumulates per sample, weighted by the time that a tiled runtime takes for them.
 
     As :class:`MacsCost`, but channels of two-dimensional convolutions count in tiles: measured ratios of onnxruntime
@@ -137,9 +118,7 @@ class TiledMacsCost(SumCost):
     may fall where a group gets wider: 32 channels are computed faster than 31.
     """
 
-    def __init__(self, graphs: Graphs) -> None:
-        products = _all_products(graphs, FREE_DIMENSION, tiled=True)
-        super().__init__(products, group_count(graphs), divisor=UNIT * common_batch(graphs[0][0]))
+    _is_tiled = True
 
 
 def _tiled_product(sizes: BatchOfOne, axes: FoldedAxes, operator: Linear, *, in_tiles: bool) -> Product:
@@ -192,7 +171,10 @@ class LatencyCost(SumCost):
     """Nanoseconds of one run as a function of the groups' widths."""
 
     def __init__(self, graphs: Graphs, table: LatencyTable) -> None:
-        super().__init__(_timed_products(graphs, table), group_count(graphs), divisor=_PARTS_PER_NS)
+        super().__init__(graphs, _timed_products(graphs, table), divisor=_PARTS_PER_NS)
+
+
+_ONE = Length(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,34 +182,34 @@ class Timed:
     """A node, and what its seconds depend on."""
 
     name: str
-    shape: LayerShape | None  # its shape, if it is a layer that can be measured alone
-    inputs: Length  # the widths of such a layer
-    outputs: Length
-    amount: tuple[Length, ...]  # of other nodes, lengths whose product their seconds are in proportion to
+    shape: LayerShape | None = None  # its shape, if it is a layer that can be measured alone
+    inputs: Length = _ONE  # the widths of such a layer
+    outputs: Length = _ONE
+    amount: tuple[Length, ...] = ()  # of other nodes, lengths whose product their seconds are in proportion to
 
 
 def timed_nodes(graphs: Graphs) -> Iterator[Timed]:
     """Yield the nodes of all graphs."""
-    for view, axes in number_groups(graphs):
+    for view, axes in FoldedAxes.of(graphs):
         sizes = BatchOfOne(view)
         for node in used_nodes(view):
             yield _time_node(view, axes, sizes, node)
 
 
 def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> Timed:
-    unit, operator = Length(1), linear(view, node)
+    operator, name = linear(view, node), node.output[0]
     with suppress(UnsupportedModelError):
         if operator is None:
-            return Timed(node.output[0], None, unit, unit, tuple(_elements(axes, sizes, node)))
+            return Timed(name, amount=tuple(_elements(axes, sizes, node)))
         if operator.weight:
             weight = axes.lengths(operator.weight, view.weights[operator.weight].shape)
-            inputs, outputs = (weight[i] for i in width_axes(node)) if len(weight) > 1 else (unit, unit)
+            inputs, outputs = (weight[i] for i in width_axes(node)) if len(weight) > 1 else (_ONE, _ONE)
             data = {node.input[0]: sizes.shape(node.input[0], any_leading=True)}
             shape = shape_of(view, node, data, (bool(inputs.parts), bool(outputs.parts)))
             if shape is not None:
-                return Timed(node.output[0], shape, inputs, outputs, ())
-        return Timed(node.output[0], None, unit, unit, tuple(_lengths(sizes, axes, operator)))
-    return Timed(node.output[0], None, unit, unit, ())
+                return Timed(name, shape, inputs, outputs)
+        return Timed(name, amount=tuple(_lengths(sizes, axes, operator)))
+    return Timed(name)
 
 
 def _elements(axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> list[Length]:
@@ -264,13 +246,12 @@ def _node(timed: Timed, whole: float, table: LatencyTable) -> Iterator[Product]:
     shape, inputs, outputs, unit = timed.shape, timed.inputs, timed.outputs, 1
     block, depthwise = table.block if shape.is_tiled else 1, shape.kind == "depthwise"
     if depthwise:
-        inputs = Length(1)
+        inputs = _ONE
     if shape.is_tiled and shape.kind == "conv":
-        inputs = replace(inputs, tiling=Tiling(block, least=block, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED))
+        inputs = replace(inputs, tiling=replace(_INPUTS, size=block, least=block))
         outputs, unit = replace(outputs, tiling=Tiling(block)), UNIT
     elif shape.is_tiled:
-        tiling = Tiling(block, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED_DEPTHWISE)
-        outputs, unit = replace(outputs, tiling=tiling), UNIT
+        outputs, unit = replace(outputs, tiling=replace(_DEPTHWISE, size=block)), UNIT
     a, b, d, e = fit(samples, block=block, least_inputs=block, is_depthwise=depthwise)
     c_unit, m_unit = (unit, 1) if shape.kind == "conv" else (1, unit)
     # At full widths.

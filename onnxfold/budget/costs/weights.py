@@ -5,7 +5,7 @@ from math import prod
 import onnx
 from onnx import NodeProto, inliner
 
-from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
+from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import needed_nodes, open_bodies
 from onnxfold.graph.nodes import all_nodes, dequantized_tensors, node_key, read_names, scales, subgraphs
@@ -19,12 +19,12 @@ FREE_DIMENSION = 64
 class BatchOfOne:
     """Dimensions and element types of every tensor where the open leading dimension of each input is one.
 
-    A batch that the model fixes stays: it is what the model runs. Other open dimensions of inputs stay open, or have
-    the length `free`.
+    A batch that the model fixes stays: it is what the model runs. Other open dimensions of inputs stay open, or are
+    closed to their usual length.
     """
 
-    def __init__(self, view: GraphView, free: int | None = None) -> None:
-        self._view = view
+    def __init__(self, view: GraphView, *, is_closed: bool = False) -> None:
+        self._view, free = view, FREE_DIMENSION if is_closed else None
         shapes = {name: view.shape(name) for name in view.input_names}
         known = {name: (shape[0] or 1, *(d or free for d in shape[1:])) for name, shape in shapes.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
@@ -100,10 +100,10 @@ class WeightCost(SumCost):
     def __init__(self, graphs: Graphs) -> None:
         products = [
             Product.of(axes.lengths(name, view.weights[name].shape))
-            for view, axes in number_groups(graphs)
+            for view, axes in FoldedAxes.of(graphs)
             for name in weight_names(view)
         ]
-        super().__init__(products, group_count(graphs))
+        super().__init__(graphs, products)
 
 
 def used_nodes(view: GraphView) -> list[NodeProto]:
