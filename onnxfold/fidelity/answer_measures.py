@@ -109,7 +109,7 @@ class Agreement(Measure):
         if not self.rows:
             return {}
         frequent, most = self._named.most_common(1)[0]
-        rare = self.rows - most
+        rare, losses = self.rows - most, self._divergences
         return {
             "top1_agreement": self.agree / self.rows,
             "top1_interval": wilson_interval(self.agree, self.rows),
@@ -119,7 +119,7 @@ class Agreement(Measure):
             "most_frequent": most / self.rows,
             "rare_agreement": (self.agree - self._kept[frequent]) / rare if ENOUGH <= rare < most else None,
             "flips": self.rows - self.agree,
-            "kl_divergence": _mean(self._divergences),
+            "kl_divergence": float(np.concatenate(losses).mean(dtype=np.float64)) if losses else None,
             "class_agreement": tuple((c, self._kept[c], n) for c, n in sorted(self._named.items()) if n >= ENOUGH),
         }
 
@@ -279,10 +279,6 @@ MEASURES: Mapping[AnswerKind, type[Measure]] = {
     AnswerKind.DETECTIONS: Detections, AnswerKind.LISTED: Listed, AnswerKind.NUMBERED: Numbered,
     AnswerKind.REGRESSION: Measure,
 }  # fmt: skip
-
-
-def _mean(pieces: Sequence[Array]) -> float | None:
-    return float(np.concatenate(pieces).mean(dtype=np.float64)) if pieces else None
 
 
 def variety(named: Counter[int], classes: int) -> float:

@@ -7,12 +7,13 @@ a bottleneck, images in as many channels as the input has. Names decide only whe
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_ints
+from onnxfold.graph.patterns import behind
 from onnxfold.graph.tensors import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.interface import token_interface
@@ -63,11 +64,14 @@ class _End:
     name: str
     shape: tuple[int, ...]
     node: NodeProto | None
-    is_linear: bool
 
     @property
     def op(self) -> str:
         return "" if self.node is None else self.node.op_type
+
+    @property
+    def is_linear(self) -> bool:
+        return self.op in _LINEAR
 
 
 def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], samples: int) -> dict[str, AnswerKind]:
@@ -180,25 +184,19 @@ def _detects(view: GraphView, ends: Sequence[_End], samples: int, *, has_image: 
 
 def _end(view: GraphView, tensor: str, shape: tuple[int, ...] = ()) -> _End:
     """Return the node that computes a tensor, behind nodes that move it and constants that are added to it."""
-    node = view.producer(tensor)
-    while node is not None:
-        if node.op_type in _MOVES:
-            node = view.producer(node.input[0])
-            continue
-        if node.op_type == "Add":
-            live = [i for i in node.input if not _is_constant(view, i)]
-            before = view.producer(live[0]) if len(live) == 1 else None
-            while before is not None and before.op_type in _MOVES | {"Mul"}:  # a scale of integer products
-                before = view.producer(before.input[0])
-            if before is not None and before.op_type in _LINEAR:
-                return _End(tensor, shape, before, True)
-        return _End(tensor, shape, node, node.op_type in _LINEAR)
-    return _End(tensor, shape, None, False)
+    end = _End(tensor, shape, view.producer(behind(view, tensor, _MOVES)))
+    added = end.node.input if end.node is not None and end.op == "Add" else ()
+    live = [name for name in added if not _is_constant(view, name)]
+    if len(live) == 1:
+        # A scale of integer products may stand in between.
+        before = replace(end, node=view.producer(behind(view, live[0], _MOVES | {"Mul"})))
+        return before if before.is_linear else end
+    return end
 
 
 def _is_constant(view: GraphView, tensor: str) -> bool:
-    while (made := view.producer(tensor)) is not None and made.op_type in _MOVES:
-        tensor = made.input[0]
+    tensor = behind(view, tensor, _MOVES)
+    made = view.producer(tensor)
     return view.is_weight(tensor) or (made is not None and made.op_type == "Constant")
 
 

@@ -9,7 +9,6 @@ is the estimate. Without samples, it follows from the agreement on held-out gene
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 
 from onnxfold.fidelity.answer_measures import ENOUGH
 from onnxfold.fidelity.answers import AnswerKind
@@ -272,10 +271,10 @@ def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tup
         return None
     for limits in LIMITS.get(measured.kind, LIMITS[AnswerKind.REGRESSION]):
         value: float | None = getattr(measured, limits.measure)
-        if value is None or value != value:
+        if value is None or math.isnan(value):
             continue
         state, what = limits.state(value), limits.what.format(value)
-        if not isfinite(value):
+        if math.isinf(value):
             what = "all of the original's values"
         if estimate is not None and measured.kind == AnswerKind.CLASSES and estimate.output == measured.output:
             state = limits.state(estimate.agreement)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnxfold.channels.group import lists_by_key
 from onnxfold.channels.layers import linear
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.profiling import Kernel, profile_kernels
@@ -82,11 +83,7 @@ def _layers(
     view: GraphView, kernels: Sequence[Kernel], shapes: Mapping[str, tuple[int | None, ...]]
 ) -> Iterable[LayerLatency]:
     owners = _Owners(view, kernels)
-    of_node: dict[int, list[Kernel]] = {}
-    for kernel in kernels:
-        of_node.setdefault(owners.owner(kernel), []).append(kernel)
-    for number in sorted(of_node):
-        own = of_node[number]
+    for number, own in sorted(lists_by_key((owners.owner(kernel), kernel) for kernel in kernels).items()):
         seconds, names = sum(kernel.typical for kernel in own), tuple(kernel.name for kernel in own)
         if number < 0:
             yield LayerLatency("(between layers)", own[0].op_type, "", None, seconds, names)

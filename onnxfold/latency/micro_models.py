@@ -17,13 +17,14 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfold.channels.layers import linear
 from onnxfold.errors import OnnxFoldError
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int
 from onnxfold.graph.run.profiling import profile_kernels
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 
-#: Attributes of a convolution that decide its time; the number of groups follows from the kind.
-_CONVOLUTION = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
+#: Attributes of a convolution that decide its time beside its kernel; the number of groups follows from the kind.
+_CONVOLUTION = ("strides", "pads", "dilations", "auto_pad")
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 #: Larger weights are read from memory once per run, whose time is in proportion to their size: nothing to measure.
 _LARGEST_WEIGHT = 1 << 24
@@ -78,7 +79,7 @@ def shape_of(
     if operator is None or not operator.weight or view.weight_size(operator.weight) > _LARGEST_WEIGHT:
         return None
     elem_type, data = view.weight_type(operator.weight), sizes.get(node.input[0])
-    if data is None or elem_type not in _FLOATS or node.domain not in ("", "ai.onnx"):
+    if data is None or elem_type not in _FLOATS or node.domain not in DEFAULT_DOMAINS:
         return None
     weight = view.weights[operator.weight].shape
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -89,11 +90,9 @@ def shape_of(
             kind, varies = "depthwise", (varies[1], varies[1])
         elif parts > 1:
             return None
-        kept: dict[str, Value] = {"kernel_shape": tuple(kernel)}
-        for name in _CONVOLUTION[1:]:
-            if name in attributes:
-                value = attributes[name]
-                kept[name] = value.decode() if isinstance(value, bytes) else tuple(int(v) for v in value)
+        values = {name: attributes[name] for name in _CONVOLUTION if name in attributes}
+        kept = {n: v.decode() if isinstance(v, bytes) else tuple(map(int, v)) for n, v in values.items()}
+        kept["kernel_shape"] = tuple(kernel)
         return LayerShape(kind, inputs, outputs, varies, (data[0], *data[2:]), tuple(sorted(kept.items())), elem_type)
     is_product = node.op_type in ("MatMul", "Gemm") and len(weight) == 2 and operator.weight == node.input[1]
     if not is_product or not data or attributes.get("transA"):
@@ -105,7 +104,7 @@ def shape_of(
 
 def width_axes(node: NodeProto) -> tuple[int, int]:
     """Return the axes of a layer's weight that hold its inputs and its outputs."""
-    transposed = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
+    transposed = node.op_type == "Conv" or attr_int(node, "transB", 0)
     return (1, 0) if transposed else (0, 1)
 
 
@@ -126,8 +125,7 @@ _PARTS = (4, 2, 1)
 
 def widths_of(full: int, block: int) -> list[int]:
     """Return the widths that are measured: the full one, and multiples of the block near a half and a quarter of it."""
-    widths = {min(-(-full // (part * block)) * block, full) for part in _PARTS}
-    return sorted(widths)
+    return sorted({min(-(-full // (part * block)) * block, full) for part in _PARTS})
 
 
 def pairs_of(shape: LayerShape, block: int) -> list[tuple[int, int]]:
@@ -151,13 +149,8 @@ def measure_shape(
         kernels = profile_kernels(*_micro_model(shape, pairs), threads=threads, runs=runs)
     except OnnxFoldError:
         return ()
-    measured = []
-    for i, (inputs, outputs) in enumerate(pairs):
-        own = [kernel.typical for kernel in kernels if f"layer{i}." in kernel.name]
-        if not own:
-            return ()
-        measured.append((inputs, outputs, max(sum(own), 1e-7)))
-    return tuple(measured)
+    times = [[kernel.typical for kernel in kernels if f"layer{i}." in kernel.name] for i in range(len(pairs))]
+    return tuple((*pair, max(sum(own), 1e-7)) for pair, own in zip(pairs, times, strict=True)) if all(times) else ()
 
 
 def _micro_model(shape: LayerShape, pairs: Sequence[tuple[int, int]]) -> tuple[onnx.ModelProto, dict[str, Array]]:

@@ -58,11 +58,10 @@ class LatencyTable:
         table = values.get("latency_table", values) if isinstance(values, Mapping) else None
         if not isinstance(table, Mapping):
             raise ConfigError("it holds no latency table: a report of a fold with --max-latency has one")
-        layers = _mapping(table, "layers")
         return cls(
             dense_s=_seconds("dense_s", table.get("dense_s")),
             nodes={name: _seconds(name, s, zero=True) for name, s in _mapping(table, "nodes").items()},
-            layers={key: samples_of(key, rows) for key, rows in layers.items()},
+            layers={key: samples_of(key, rows) for key, rows in _mapping(table, "layers").items()},
             block=_whole("block", table.get("block"), most=4096),
             threads=_whole("threads", table.get("threads"), most=4096),
             correction=_seconds("correction", table.get("correction")),

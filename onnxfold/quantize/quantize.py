@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -218,7 +218,7 @@ class Quantized:
     view: GraphView  # the model, QDQ ONNX or with integer products
     weights: int  # entries of weights that are stored as integers
     float_weights: int  # entries of weights that are not
-    notes: tuple[str, ...] = field(default=())  # what stays in float32, and which operator set was converted
+    notes: tuple[str, ...] = ()  # what stays in float32, and which operator set was converted
 
 
 def quantize_int8(
@@ -282,7 +282,7 @@ def _free_names(view: GraphView) -> None:
 
 def _convert_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
     """Return a model in an operator set that has scales per channel, and a note on the conversion."""
-    version = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    version = max(o.version for o in model.opset_import if o.domain in nodes.DEFAULT_DOMAINS)
     if version >= OPSET:
         return model, ()
     try:
