@@ -7,13 +7,12 @@ group per number, whose error is the sum of theirs, and whose width costs what t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from onnxfold.budget.costs.lengths import Cost
 from onnxfold.budget.moves import single_moves
-from onnxfold.budget.objectives import Budgets, Tradeoff
+from onnxfold.budget.objectives import Budgets
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError
@@ -44,15 +43,6 @@ class TiedWidths:
     def errors(self, errors: Sequence[Matrix]) -> Sequence[Matrix]:
         """Return one error curve per number."""
         return [sum((errors[i] for i in members[1:]), start=errors[members[0]]) for members in self._members]
-
-    def budgets(self, budgets: Budgets) -> Budgets:
-        """Return budgets of such widths."""
-        return Budgets(tuple(replace(budget, cost=budget.cost.renumbered(self.numbers)) for budget in budgets.budgets))
-
-    def tradeoff(self, tradeoff: Tradeoff) -> Tradeoff:
-        """Return a trade-off of such widths."""
-        weights, running = (cost.renumbered(self.numbers) for cost in (tradeoff.weights, tradeoff.running))
-        return replace(tradeoff, weights=weights, running=running)
 
     def expand_widths(self, widths: Sequence[int]) -> list[int]:
         """Return one width per group."""
@@ -129,22 +119,21 @@ def _closest_between(wide: list[int], narrow: list[int], cost: Cost, target: flo
 
 def _closest_neighbour(space: WidthSpace, widths: list[int], cost: Cost, target: float) -> list[int]:
     """Move single groups by one step while that brings the cost within a tenth of the tolerance."""
-    steps, groups = space.steps, space.groups
-    best = abs(cost(widths) - target)
+    steps, groups, widths, moves = space.steps, space.groups, list(widths), single_moves(cost, widths)
     for _ in range(_NEIGHBOUR_MOVES):
+        best = abs(moves.total - target)
         if best <= target * TOLERANCE / 10:
             break
         pairs = [(i, width) for i in space.free for width in (widths[i] - steps[i], widths[i] + steps[i])]
         trials = [(i, width) for i, width in pairs if steps[i] <= width <= groups[i].size]
         if not trials:
             break
-        moves = single_moves(cost, widths)
         moved, to = np.array(trials, np.int64).T
         distances = np.abs(moves.cost(moves.changes(moved, to)) - target)
         closest = int(np.argmin(distances))
         if distances[closest] >= best:
             break
-        best = float(distances[closest])
-        widths = list(widths)
-        widths[trials[closest][0]] = trials[closest][1]
+        group, width = trials[closest]
+        widths[group] = width
+        moves.take(group, width)
     return widths

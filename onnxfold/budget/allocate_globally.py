@@ -33,18 +33,11 @@ def allocate_globally(
     space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
 ) -> list[int]:
     """Return widths within all budgets."""
-    tied = TiedWidths(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-        tradeoff = tied.tradeoff(tradeoff)
-    widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tradeoff)
-    return tied.expand_widths(widths.tolist())
-
-
-def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> Integers:
     search = _Search(space, errors, budgets, tradeoff)
     if tradeoff is None or tradeoff.objective.added_error == np.inf:
-        return search.widths
+        return search.all_widths
     plain = _Search(space, errors, budgets)
     bound = plain.total_error + tradeoff.objective.added_error
     if search.total_error > bound:
@@ -58,7 +51,7 @@ def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tra
                 search, low = tried, share
             else:
                 high = share
-    return search.widths
+    return search.all_widths
 
 
 class _Search:
@@ -67,25 +60,38 @@ class _Search:
     def __init__(
         self, space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
     ) -> None:
-        self._space, self._budgets, self._tradeoff = space, budgets, tradeoff
+        self._tied = tied = TiedWidths(space.groups)
+        space, errors = tied.space(space), tied.errors(errors)
+        self._space, self._tradeoff = space, tradeoff
         self._curves = [convex(curve) for curve in errors]
         self._lowest = {i: _lowest(errors[i], space.ladders[i][-1]) for i in space.free}
         self._limits = [budget.limit for budget in budgets.budgets]
-        self._costs: list[Cost] = [budget.cost for budget in budgets.budgets]
+        costs = [budget.cost for budget in budgets.budgets]
         if tradeoff is not None:
-            self._costs += [tradeoff.weights, tradeoff.running]
+            costs += [tradeoff.weights, tradeoff.running]
+        self._costs: list[Cost] = [cost.renumbered(tied.numbers) for cost in costs]
         full = [group.size for group in space.groups]
         self._sizes = np.array(full, np.int64)
-        self._whole = [budget.cost(full) for budget in budgets.budgets]
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
         self._single = [single_moves(cost, full) for cost in self._costs]
-        self._narrow_all()
+        self._whole = [moves.total for moves in self._single]
+        for level in range(space.levels):  # groups relax where nothing else is left to narrow
+            self.widths = self._narrow(self.widths, level, _STEP)
+            if self._load(self._costs_of(self.widths))[0] <= 1.0:
+                break
+        else:
+            raise budgets.unreachable(self.all_widths)
         self.widths = self._widen(self.widths)
         while tradeoff is None and (better := self._improve()) is not None:
             self.widths = better
         # Odd widths take time, and none of it should be used up.
         if not any(budget.unit == NANOSECONDS for budget in budgets.budgets):
             self._relax()
+
+    @property
+    def all_widths(self) -> list[int]:
+        """One width per group, of the tied ones, too."""
+        return self._tied.expand_widths(self.widths.tolist())
 
     @property
     def total_error(self) -> float:
@@ -95,14 +101,6 @@ class _Search:
     def _error_of(self, widths: Integers) -> float:
         return float(sum(self._curves[i][widths[i]] for i in self._space.free))
 
-    def _narrow_all(self) -> None:
-        """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
-        for level in range(self._space.levels):
-            self.widths = self._narrow(self.widths, level, _STEP)
-            if self._load(self._costs_of(self.widths))[0] <= 1.0:
-                return
-        raise self._budgets.unreachable(self.widths.tolist())
-
     def _narrow(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
         """Return widths that are narrowed until all budgets hold or none can be narrowed; one group may stay."""
         moves = self._narrowing(widths, level, fraction, but)
@@ -111,7 +109,6 @@ class _Search:
         return moves.widths
 
     def _next_to_narrow(self, moves: NextMoves, possible: Integers) -> int:
-        """Return which of the possible moves to take."""
         now, after = moves.present_costs(), moves.next_costs(possible)
         added = np.maximum(moves.added[possible], _LEAST_ERROR)
         best = int(np.argmax((self._excess(now) - self._excess(after)) / added))

@@ -204,8 +204,8 @@ def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeP
         if operator.weight:
             weight = axes.lengths(operator.weight, view.weights[operator.weight].shape)
             inputs, outputs = (weight[i] for i in width_axes(node)) if len(weight) > 1 else (_ONE, _ONE)
-            data = {node.input[0]: sizes.shape(node.input[0], any_leading=True)}
-            shape = shape_of(view, node, data, (bool(inputs.parts), bool(outputs.parts)))
+            data = sizes.shape(node.input[0], any_leading=True)
+            shape = shape_of(view, node, operator.weight, data, (bool(inputs.parts), bool(outputs.parts)))
             if shape is not None:
                 return Timed(name, shape, inputs, outputs)
         return Timed(name, amount=tuple(_lengths(sizes, axes, operator)))
@@ -252,7 +252,7 @@ def _node(timed: Timed, whole: float, table: LatencyTable) -> Iterator[Product]:
         outputs, unit = replace(outputs, tiling=Tiling(block)), UNIT
     elif shape.is_tiled:
         outputs, unit = replace(outputs, tiling=replace(_DEPTHWISE, size=block)), UNIT
-    a, b, d, e = fit(samples, block=block, least_inputs=block, is_depthwise=depthwise)
+    a, b, d, e = fit(samples, block=block, is_depthwise=depthwise)
     c_unit, m_unit = (unit, 1) if shape.kind == "conv" else (1, unit)
     # At full widths.
     c, m = (length.tiling.count(length.whole or length.fixed // length.blocks) for length in (inputs, outputs))
