@@ -166,19 +166,16 @@ class _Pair:
 
     @property
     def inlined(self) -> list[GraphView]:
-        """Copies of both views without functions."""
         copies = [view.copy() for view in self.views]
         for copy in copies:
             InlineFunctions()(copy)
         return copies
 
     def sessions(self) -> list[Session]:
-        """Open both models; their outputs are those that can be compared."""
         counted = self.views if self.is_readable else (None, None)
         return [Session(model, counted=view) for model, view in zip((self.a, self.b), counted, strict=True)]
 
     def compare_on_text(self, request: TextRequest) -> ComparisonReport:
-        """Compare language models on a text, with their perplexities and costs."""
         if not self.is_readable:
             raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
         sessions = self.sessions()
@@ -190,7 +187,6 @@ class _Pair:
         return self.with_costs(report, None)
 
     def compare_on_generated(self, tokenizer: Path | None) -> FidelityReport:
-        """Compare on generated inputs."""
         first, second = self.sessions()
         names = _compared_outputs(first, second)
         if not self.is_readable:

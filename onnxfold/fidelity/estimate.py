@@ -94,16 +94,12 @@ def signs_of(
     if not scores:
         return None
     lowest = min(scores, key=lambda output: output.top1_agreement or 0.0)
-    curves = diagnostics.error_curves
+    count = 0 if is_data and samples is None else lowest.top1_samples or 0
+    lost = sum(curve.error for curve in diagnostics.error_curves) if diagnostics.error_curves else None
     return lowest.output, Signs(
-        inputs,
-        lowest.top1_agreement or 0.0,
-        0 if is_data and samples is None else lowest.top1_samples or 0,
-        lowest.relative_error,
-        sum(curve.error for curve in curves) if curves else None,
-        lowest.top1_variety or 0.0,
+        inputs, lowest.top1_agreement or 0.0, count, lowest.relative_error, lost, lowest.top1_variety or 0.0,
         lowest.most_frequent or 0.0,
-    )
+    )  # fmt: skip
 
 
 def doubt_of(signs: Signs) -> str:

@@ -71,7 +71,6 @@ class Texts:
 
     @cached_property
     def _read_tokenizer(self) -> Tokenizer | None:
-        """The tokenizer, read once."""
         return find_tokenizer(self.tokenizer, self.beside)[0]
 
 

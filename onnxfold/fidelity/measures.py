@@ -43,11 +43,6 @@ class _Sums:
     total: Array | None = None  # the sum of its values over all rows, where all have as many
 
     @property
-    def relative(self) -> float:
-        """The norm of the error, relative to that of the original's values where these are not all 0."""
-        return math.sqrt(self.error / self.scale if self.scale else self.error)
-
-    @property
     def snr_db(self) -> float:
         """Signal-to-noise ratio of values about their means over the rows; about 0 where they hardly vary at all."""
         scale = self.scale
@@ -163,7 +158,9 @@ class FidelityMeter:
         """Return the fidelity of every output; `inputs` names the inputs in words."""
         outputs = []
         for i, sums in sorted(self._sums.items()):
-            relative = math.nan if sums.seen and sums.undefined == sums.seen else sums.relative
+            relative = math.sqrt(sums.error / sums.scale if sums.scale else sums.error)
+            if sums.seen and sums.undefined == sums.seen:
+                relative = math.nan
             values: dict[str, Any] = sums.measure.values()
             values["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
             values["is_constant"] = sums.rows > 1 and not (sums.differs or math.isnan(relative))

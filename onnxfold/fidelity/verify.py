@@ -174,11 +174,10 @@ class Verification:
         try:
             reference: held_out.Network = session
             user_samples = None
-            if self.samples:
-                user_samples = HeldOut.of(self.samples, "samples", infos=session.inputs, is_generated=False)
             if folded is None:
                 reference, inputs = held_out.recorded(session, inputs)
-                user_samples = None
+            elif self.samples:
+                user_samples = HeldOut.of(self.samples, "samples", infos=session.inputs, is_generated=False)
             was_twin = session.is_twin
             del session, writer
             folded = folded or open_network(model, self.view)

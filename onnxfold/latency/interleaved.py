@@ -148,7 +148,7 @@ _BUDGET_S = 0.2
 
 def latency_of_two(
     before: tuple[ModelLike, GraphView], after: tuple[ModelLike, GraphView], feeds: Callable[[list[InputInfo]], Feeds],
-    *, threads: int, clock: Clock | None = None,
+    *, threads: int,
 ) -> LatencyRecord | None:  # fmt: skip
     """Return the latencies of two models with the same inputs.
 
@@ -157,7 +157,7 @@ def latency_of_two(
     try:
         sessions = [open_timed(model, view, threads) for model, view in (before, after)]
         runs = runs_of(sessions, feeds(sessions[0].inputs))
-        timing = time_interleaved(runs, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock or clock_for(threads))
+        timing = time_interleaved(runs, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock_for(threads))
     except (VerificationError, MemoryLimitError):
         return None
     return LatencyRecord(

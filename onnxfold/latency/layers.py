@@ -109,7 +109,6 @@ class _Owners:
         self._known: dict[str, int] = {}
 
     def owner(self, kernel: Kernel) -> int:
-        """Return the number of the node that a kernel belongs to."""
         if kernel.name not in self._known:
             self._known[kernel.name] = -1  # where kernels only lead to each other
             own = self.own_node(kernel)

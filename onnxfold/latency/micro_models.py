@@ -5,7 +5,7 @@ from a few channels to its inputs, and one from its outputs to a few channels. S
 the layout that it has inside a network. The time is that of the layer's own kernel in onnxruntime's profile.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from math import prod
@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfold.channels.layers import linear
 from onnxfold.errors import OnnxFoldError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int
 from onnxfold.graph.run.profiling import profile_kernels
@@ -50,14 +49,9 @@ class LayerShape:
         return repr(tuple(asdict(self).values()))
 
     @property
-    def is_convolution(self) -> bool:
-        """Whether channels lie in planes."""
-        return self.kind != "matmul"
-
-    @property
     def is_tiled(self) -> bool:
         """Whether channels are computed in blocks: those of convolutions of images."""
-        return self.is_convolution and len(self.data) == 3
+        return len(self.data) == 3
 
     def macs(self, inputs: int, outputs: int) -> float:
         """Return about how many multiply-accumulates the layer does at other widths."""
@@ -72,16 +66,12 @@ class LayerShape:
 
 
 def shape_of(
-    view: GraphView, node: NodeProto, sizes: Mapping[str, tuple[int, ...] | None], varies: tuple[bool, bool]
+    view: GraphView, node: NodeProto, name: str, data: tuple[int, ...], varies: tuple[bool, bool]
 ) -> LayerShape | None:
-    """Return the shape of a layer that can be measured alone; None for every other node."""
-    operator = linear(view, node)
-    if operator is None or not operator.weight or view.weight_size(operator.weight) > _LARGEST_WEIGHT:
+    """Return the shape of a layer with a weight that can be measured alone, by its input's; None for every other."""
+    elem_type, weight = view.weight_type(name), view.weights[name].shape
+    if prod(weight) > _LARGEST_WEIGHT or elem_type not in _FLOATS or node.domain not in DEFAULT_DOMAINS:
         return None
-    elem_type, data = view.weight_type(operator.weight), sizes.get(node.input[0])
-    if data is None or elem_type not in _FLOATS or node.domain not in DEFAULT_DOMAINS:
-        return None
-    weight = view.weights[operator.weight].shape
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Conv":
         outputs, per_part, *kernel = weight
@@ -94,7 +84,7 @@ def shape_of(
         kept = {n: v.decode() if isinstance(v, bytes) else tuple(map(int, v)) for n, v in values.items()}
         kept["kernel_shape"] = tuple(kernel)
         return LayerShape(kind, inputs, outputs, varies, (data[0], *data[2:]), tuple(sorted(kept.items())), elem_type)
-    is_product = node.op_type in ("MatMul", "Gemm") and len(weight) == 2 and operator.weight == node.input[1]
+    is_product = node.op_type in ("MatMul", "Gemm") and len(weight) == 2 and name == node.input[1]
     if not is_product or not data or attributes.get("transA"):
         return None
     inputs, outputs = (weight[axis] for axis in width_axes(node))
@@ -195,7 +185,7 @@ def _micro_model(shape: LayerShape, pairs: Sequence[tuple[int, int]]) -> tuple[o
         weight = add_weight(outputs, inputs) if transposed else add_weight(inputs, outputs)
         return add_node("Gemm" if transposed else "MatMul", f"layer{i}.", [x, weight], **dict(shape.attributes))
 
-    add_layer = add_convolution if shape.is_convolution else add_product
+    add_layer = add_product if shape.kind == "matmul" else add_convolution
     results = [add_layer(i, *pair) for i, pair in enumerate(pairs)]
     graph = helper.make_graph(
         nodes, "layer", [helper.make_tensor_value_info(n, shape.elem_type, v.shape) for n, v in feeds.items()],

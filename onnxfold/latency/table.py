@@ -9,7 +9,7 @@ where c inputs and m outputs count in whole blocks. The factors fit the measured
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,6 @@ class LatencyTable:
     correction: float = 1.0  # seconds of a fold over what is computed for it from the other entries
     machine: Mapping[str, str] = field(default_factory=dict)  # the machine it was measured on
 
-    def times(self, correction: float) -> "LatencyTable":
-        """Return the table with a further correction."""
-        return replace(self, correction=self.correction * correction)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, which :meth:`from_dict` reads."""
         return {
@@ -69,10 +65,10 @@ class LatencyTable:
         )
 
 
-def fit(samples: Sequence[Sample], *, block: int, least_inputs: int, is_depthwise: bool) -> Factors:
+def fit(samples: Sequence[Sample], *, block: int, is_depthwise: bool) -> Factors:
     """Return the factors a, b, d, e of the seconds of a layer."""
     inputs, outputs, seconds = (np.array(column, np.float64) for column in zip(*samples, strict=True))
-    c = np.where(inputs < least_inputs, inputs, np.ceil(inputs / block) * block)
+    c = np.where(inputs < block, inputs, np.ceil(inputs / block) * block)
     m = np.ceil(outputs / block) * block
     columns = np.stack([np.ones_like(c), c, m, c * m], axis=1)
     if is_depthwise:

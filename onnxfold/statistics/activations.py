@@ -171,7 +171,6 @@ class Activations:
         self._keep({name: change(values)} for values in self.values[name])
 
     def _keep(self, made: Iterable[Mapping[str, Array]]) -> None:
-        """Keep the results of every batch, as they are made."""
         held = sum(values.held_bytes for values in self.values.values() if isinstance(values, WaitingBatches))
         results: dict[str, WaitingBatches] = {}
         for batch in made:

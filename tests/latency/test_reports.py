@@ -20,6 +20,7 @@ from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report import render_html
 from onnxfold.html_report.numbers import size_cells
 from onnxfold.inputs.images.synthetic import noise_inputs
+from onnxfold.latency import interleaved
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.report import LatencyRecord, milliseconds
 from testing import models
@@ -85,7 +86,7 @@ def test_slower_is_what_exceeds_the_spread(ratio: float, spread: float, slower: 
     assert LatencyRecord(1.0, ratio, ratio, spread, 9, 1).is_slower is slower
 
 
-def test_the_clock_is_asked_for_nothing_else() -> None:
+def test_the_clock_is_asked_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     model, clock = models.mlp(0), Clock()
     view = load(model)
 
@@ -96,7 +97,8 @@ def test_the_clock_is_asked_for_nothing_else() -> None:
         clock.now += 1.0
         return clock.now
 
-    found = latency_of_two((model, view), (model, view), sample, threads=1, clock=tick)
+    monkeypatch.setattr(interleaved, "clock_for", lambda threads: tick)
+    found = latency_of_two((model, view), (model, view), sample, threads=1)
     assert found == LatencyRecord(1.0, 1.0, 1.0, 0.0, 9, 1)
 
 

@@ -94,7 +94,8 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
     table, correction, fast, slow = LatencyTable.from_dict(config.latency_table), 1.0, math.inf, 0.0
     for _ in range(_CHOSEN):
         progress("measure folds", len(tries), _MEASURED)
-        trial = replace(config, latency_table=table.times(correction).to_dict())
+        corrected = replace(table, correction=table.correction * correction)
+        trial = replace(config, latency_table=corrected.to_dict())
         try:
             request = replace(task, config=trial).request()
             widths = request.choose(prepared.losses)
