@@ -115,7 +115,7 @@ class _Search:
         if self._tradeoff is None or self._lead(now)[0] >= 0.0:
             return best
         row = self._tradeoff.objective
-        lighter, faster = ((now[i] - after[i]) / max(self._tradeoff.whole[i], 1) / added for i in (-2, -1))
+        lighter, faster = ((now[i] - after[i]) / max(self._whole[i], 1) / added for i in (-2, -1))
         cut = (moves.widths[possible] - moves.to[possible]) / self._sizes[possible]
         catches_up = (self._lead(after) >= self._lead(now)) & (cut <= row.largest_cut)
         faster = np.where(catches_up, faster, -1.0)
@@ -218,7 +218,8 @@ class _Search:
         """Return how far an objective is ahead, see :meth:`Tradeoff.lead`; 0 without an objective; shape (m,)."""
         if self._tradeoff is None:
             return np.zeros(len(costs[0]))
-        return self._tradeoff.lead(*costs[-2:])  # type: ignore[arg-type]
+        pairs = zip(costs[-2:], self._whole[-2:], strict=True)
+        return self._tradeoff.lead(*(1.0 - cost / max(whole, 1) for cost, whole in pairs))
 
     def _loads(self, costs: list[Integers]) -> Matrix:
         """Return cost / limit of every budget, shape (n_budgets + 1, m); the first row is that of no budget."""

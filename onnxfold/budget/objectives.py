@@ -152,13 +152,10 @@ class Tradeoff:
     running: Cost
     objective: Objective
     share: float  # that of the objective, or a smaller one
-    whole: tuple[int, int]  # both costs at full widths
     shares_of_error: Sequence[float]  # what the error of every group counts
 
     @classmethod
-    def of(
-        cls, objective: Objective, graphs: Graphs, groups: Sequence[FoldGroup], table: Any = None
-    ) -> "Tradeoff | None":
+    def of(cls, objective: Objective, graphs: Graphs, table: Any = None) -> "Tradeoff | None":
         """Return the trade-off of an objective; None where only the budgets matter.
 
         `table` holds latencies, as plain values, for an objective that needs them.
@@ -166,12 +163,12 @@ class Tradeoff:
         if objective.cost is None:
             return None
         more = (LatencyTable.from_dict(table),) if objective.needs_table else ()
-        weights, running, full = WeightCost(graphs), objective.cost(graphs, *more), [group.size for group in groups]
-        whole = weights(full), running(full)
         shares = [share for _, members in graphs for share in shares_of_error(members)]
-        return cls(weights, running, objective, objective.share, whole, shares)
+        return cls(WeightCost(graphs), objective.cost(graphs, *more), objective, objective.share, shares)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
-        """Return by how much more of the running cost is removed than the share asks for, of m choices of widths."""
-        removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
-        return removed[1] - self.share * np.minimum(removed[0], self.objective.up_to)
+        """Return by how much more of the running cost is removed than the share asks for.
+
+        Given are the fractions of both costs that m choices of widths remove, shape (m,).
+        """
+        return running - self.share * np.minimum(weights, self.objective.up_to)

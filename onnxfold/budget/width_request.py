@@ -159,7 +159,7 @@ def width_request(
     if config.objective == DEFAULT_OBJECTIVE and (is_limited or size.macs_per == "token"):
         return goal
     try:
-        tradeoff = Tradeoff.of(find_objective(config.objective), graphs, groups, config.latency_table)
+        tradeoff = Tradeoff.of(find_objective(config.objective), graphs, config.latency_table)
     except UnsupportedModelError as error:
         if config.objective != DEFAULT_OBJECTIVE:
             raise

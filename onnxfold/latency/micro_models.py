@@ -130,12 +130,11 @@ def measure_shape(
     shape: LayerShape, pairs: Sequence[tuple[int, int]], seconds: float, *, threads: int
 ) -> tuple[Sample, ...]:
     """Return the seconds of a layer at pairs of inputs and outputs; nothing where onnxruntime does not compute it."""
-    planes = sum(prod(shape.data) * (a + b + 2 * _FEW) for a, b in pairs) * 8
-    weights = sum(a * b for a, b in pairs) * 8
+    numbers = sum(prod(shape.data) * (a + b + 2 * _FEW) + a * b for a, b in pairs)
     once = sum(shape.macs(a, b) for a, b in pairs) / _MACS_PER_SECOND + 1e-5 * len(pairs)
     runs = int(np.clip(seconds / once, _FEWEST_RUNS, _MOST_RUNS))
     try:
-        memory.require(planes + weights, "measuring a layer", memory.SMALLER)
+        memory.require(8 * numbers, "measuring a layer", memory.SMALLER)
         kernels = profile_kernels(*_micro_model(shape, pairs), threads=threads, runs=runs)
     except OnnxFoldError:
         return ()

@@ -119,10 +119,10 @@ def dequantize_blocks(view: GraphView) -> dict[str, BlockWeight]:
     Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
     constant or read elsewhere stay, and block what they touch.
     """
-    plain = [node for node in view.nodes if _is_plain(view, node)]
-    needed = sum(4 * attr_int(node, "K", 0) * attr_int(node, "N", 0) for node in plain)
+    plain = [(node, kind) for node in view.nodes if (kind := _format(view, node)) is not None]
+    needed = sum(4 * attr_int(node, "K", 0) * attr_int(node, "N", 0) for node, _ in plain)
     memory.require(needed, "the weights of few bits, as numbers,")
-    opened = {node_key(node): _open_weight(view, node) for node in plain}
+    opened = {node_key(node): _open_weight(view, node, kind) for node, kind in plain}
     view.expand({key: products for key, (_, products) in opened.items()})
     view.remove_weights({name for block, _ in opened.values() for name in block.stored})
     return {node_key(products[0]): block for block, products in opened.values()}
@@ -148,38 +148,32 @@ def requantize_blocks(view: GraphView, blocks: Mapping[str, BlockWeight]) -> int
     return len(replaced)
 
 
-def _is_plain(view: GraphView, node: NodeProto) -> bool:
+def _format(view: GraphView, node: NodeProto) -> BlockFormat | None:
+    """Return the format of a product's weight that can be opened; None of all others."""
     if node.op_type != "MatMulNBits" or node.domain != _DOMAIN or attr_int(node, "weight_prepacked", 0):
-        return False
+        return None
     inputs = [*node.input, *[""] * 6][:6]
-    tensors = [name for name in inputs[_WEIGHT:_ORDER] if name]
-    kind = _format(node)
+    kind = BlockFormat(attr_int(node, "bits", 4), attr_int(node, "block_size", 0), bool(inputs[_ZERO_POINTS]))
     rows, blocks = attr_int(node, "N", 0), -(-attr_int(node, "K", 0) // max(kind.block_size, 1))
-    return (
+    is_known = (
         kind.bits in _BITS
         and not inputs[_ORDER]
-        and all(view.is_weight(name) and len(view.consumers(name)) == 1 for name in tensors)
+        and all(view.is_weight(name) and len(view.consumers(name)) == 1 for name in inputs[_WEIGHT:_ORDER] if name)
         and tuple(view.weights[inputs[_WEIGHT]].shape) == (rows, blocks, kind.block_size * kind.bits // 8)
         and view.weight_size(inputs[_SCALES]) == rows * blocks
         and (not kind.has_zero_points or view.weight_type(inputs[_ZERO_POINTS]) == TensorProto.UINT8)
     )
+    return kind if is_known else None
 
 
-def _format(node: NodeProto) -> BlockFormat:
-    has_zero_points = len(node.input) > _ZERO_POINTS and bool(node.input[_ZERO_POINTS])
-    return BlockFormat(attr_int(node, "bits", 4), attr_int(node, "block_size", 0), has_zero_points)
-
-
-def _open_weight(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodeProto]]:
+def _open_weight(view: GraphView, node: NodeProto, kind: BlockFormat) -> tuple[BlockWeight, list[NodeProto]]:
     """Return a weight, and the plain product that stands for it, with its bias."""
-    kind, columns = _format(node), attr_int(node, "K", 0)
-    names = [name for name in node.input[_WEIGHT:_ORDER] if name]
-    stored = {name: view.weight(name) for name in names}
-    zeros = stored[names[2]] if kind.has_zero_points else None
-    rows = dequantized_rows(stored[names[0]], stored[names[1]], zeros, kind, columns)
-    values = np.ascontiguousarray(rows.T).astype(stored[names[1]].dtype)
+    stored = {name: view.weight(name) for name in node.input[_WEIGHT:_ORDER] if name}
+    numbers, scales, *zeros = stored.values()
+    rows = dequantized_rows(numbers, scales, zeros[0] if zeros else None, kind, attr_int(node, "K", 0))
+    values = np.ascontiguousarray(rows.T).astype(scales.dtype)
     bias = node.input[_BIAS] if len(node.input) > _BIAS else ""
-    name = view.add_weight(f"{names[0]}_values", values)
+    name = view.add_weight(f"{node.input[_WEIGHT]}_values", values)
     result = f"{node.output[0]}_unbiased" if bias else node.output[0]
     product = helper.make_node("MatMul", [node.input[0], name], [result], node.name)
     block = BlockWeight(node, kind, stored, values)

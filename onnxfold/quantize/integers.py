@@ -210,7 +210,11 @@ class StoredNumbers:
         for name, held in self.constants.items():
             if not view.is_weight(name) or not view.consumers(name):
                 continue
-            again = _stored_again(view, name, held.stored, biases)
+            again: Integers | Halves | None = None
+            if isinstance(held.stored, Integers) and held.stored.numbers.dtype == np.int32:
+                again = _bias(view, name, held.stored) if biases else None
+            elif not biases:
+                again = held.stored.hold(view.weight(name))
             if again is not None:
                 view.remove_weights([name])
                 made.append(rewritten(held.nodes[0], inputs=held.put(view, again)))
@@ -312,13 +316,6 @@ def _integer_product(view: GraphView, node: NodeProto, held: Opened, dynamic: di
         added = view.add_weight(bias[0], view.weight(bias[0]).reshape(shape))
         nodes.append(helper.make_node("Add", [scaled, added], [result]))
     return nodes
-
-
-def _stored_again(view: GraphView, name: str, stored: Integers | Halves, biases: bool) -> Integers | Halves | None:
-    """Return a weight in the bits that it had; None where it is no such constant, or fits no bits."""
-    if isinstance(stored, Integers) and stored.numbers.dtype == np.int32:
-        return _bias(view, name, stored) if biases else None
-    return None if biases else stored.hold(view.weight(name))
 
 
 def _bias(view: GraphView, name: str, integers: Integers) -> Integers | None:

@@ -13,7 +13,7 @@ import io
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
@@ -72,7 +72,10 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: Mapping[str, A
             nodes_to_exclude=[node.name for node in excluded], op_types_to_quantize=list(OPERATORS), extra_options={},
         )  # fmt: skip
 
-    return run_quantiser(_declare_types(model, ranges), quantizer)
+    # The quantiser asks for the types of tensors with a range, which are float32; more need not be known.
+    typed = deepcopy(model)
+    nodes.refill(typed.graph.value_info, (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ranges))
+    return run_quantiser(typed, quantizer)
 
 
 def type_options() -> dict[str, Any]:
@@ -99,13 +102,6 @@ def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> 
     props = quantized.metadata_props
     nodes.refill(props, (prop for prop in props if (prop.key, prop.value) != _TYPED))
     return quantized
-
-
-def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
-    """Return a model that declares the types of tensors: those with a range are float32. More need not be known."""
-    typed = deepcopy(model)
-    nodes.refill(typed.graph.value_info, (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ranges))
-    return typed
 
 
 def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:

@@ -75,7 +75,7 @@ def test_every_width_is_whole_lossless_or_on_a_step(
     full = Budgets.of(graphs, {"params": 1}).budgets[0].cost(sizes)
     least = Budgets.of(graphs, {"params": 1}).budgets[0].cost(space.narrowest)
     budgets = Budgets.of(graphs, {"params": max(round(full * (1 - sparsity)), least)})
-    tradeoff = Tradeoff.of(find_objective(objective), graphs, groups)
+    tradeoff = Tradeoff.of(find_objective(objective), graphs)
     widths = allocate_globally(space, curves, budgets, tradeoff)
     assert widths == allocate_globally(space, curves, budgets, tradeoff)
     assert not budgets.exceeded_budgets(widths)
@@ -132,7 +132,7 @@ def test_what_single_steps_miss_is_made_up_by_exchanges(sizes: tuple[int, ...], 
         assert (
             budgets.exceeded_budgets([w + (i == j) for j, w in enumerate(single_steps)]) or single_steps[i] == sizes[i]
         )
-    widths = allocate_globally(space, curves, budgets, Tradeoff.of(find_objective("balanced"), graphs, groups))
+    widths = allocate_globally(space, curves, budgets, Tradeoff.of(find_objective("balanced"), graphs))
     assert 0.2 <= 1 - cost(widths) / cost(sizes) <= 0.212 < 1 - cost(single_steps) / cost(sizes)
     assert sum(c[w] for c, w in zip(curves, widths, strict=True)) <= sum(
         c[w] for c, w in zip(curves, single_steps, strict=True)
@@ -235,7 +235,7 @@ def test_narrow_groups_are_not_cut_for_the_default_objective() -> None:
     cheap, dear = np.linspace(0.2, 0.0, 17), np.linspace(0.1, 0.0, 65)
     curves = [np.array([np.inf, *cheap[1:]]), np.array([np.inf, *dear[1:]])]
     budgets = Budgets.of(graphs, {"params": round(0.5 * Budgets.of(graphs, {"params": 1}).budgets[0].cost([16, 64]))})
-    tradeoff = Tradeoff.of(find_objective("balanced"), graphs, groups)
+    tradeoff = Tradeoff.of(find_objective("balanced"), graphs)
     assert allocate_globally(space, curves, budgets, tradeoff) == allocate_globally(space, curves, budgets)
 
 
@@ -253,7 +253,7 @@ def test_an_objective_adds_no_more_error_than_it_may() -> None:
     row = find_objective("balanced")
 
     def found(most: float) -> tuple[float, float]:
-        tradeoff = Tradeoff.of(replace(row, added_error=most, price=np.inf), graphs, groups)
+        tradeoff = Tradeoff.of(replace(row, added_error=most, price=np.inf), graphs)
         assert tradeoff is not None
         widths = allocate_globally(space, curves, budgets, tradeoff)
         return sum(float(c[w]) for c, w in zip(curves, widths, strict=True)), tradeoff.running(widths)
@@ -296,9 +296,7 @@ def test_what_a_branch_loses_counts_half() -> None:
 
 def test_the_share_counts_up_to_a_bound_of_the_weights() -> None:
     graphs = graphs_of(_wide())
-    tradeoff = Tradeoff.of(find_objective("balanced"), graphs, graphs[0][1])
+    tradeoff = Tradeoff.of(find_objective("balanced"), graphs)
     assert tradeoff is not None
-    weights, running = tradeoff.whole
-    left = np.array([0.75, 0.5, 0.25])
-    lead = tradeoff.lead(left * weights, np.full(3, 0.6 * running))
+    lead = tradeoff.lead(np.array([0.25, 0.5, 0.75]), np.full(3, 0.4))
     np.testing.assert_allclose(lead, 0.4 - 0.75 * np.array([0.25, 0.5, 0.5]))

@@ -81,10 +81,17 @@ def _products(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, *, tiled: bo
             for weight in (operator.inputs, operator.states):
                 lengths = [*steps, *axis_lengths(sizes, axes, Lengths(weight))]
                 yield Product.of(lengths, UNIT if tiled else 1)
-        elif isinstance(operator, Linear) and tiled:
-            yield _tiled_product(sizes, axes, operator, in_tiles=is_tiled(view, operator))
-        elif isinstance(operator, Linear):
+        elif isinstance(operator, Linear) and not tiled:
             yield Product.of(axes.drop_spare(operator.weight, _lengths(sizes, axes, operator)))
+        elif isinstance(operator, Linear) and is_tiled(view, operator):
+            yield Product.of(
+                _tile_axis(length, number, part, operator)
+                for part in operator.products
+                for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
+            )
+        elif isinstance(operator, Linear):
+            is_grouped = operator.convolved_parts > 1 and not operator.is_depthwise
+            yield Product.of(_lengths(sizes, axes, operator), _GROUPED if is_grouped else UNIT)
 
 
 def _lengths(sizes: BatchOfOne, axes: FoldedAxes, operator: Linear) -> list[Length]:
@@ -119,17 +126,6 @@ class TiledMacsCost(MacsCost):
     """
 
     _is_tiled = True
-
-
-def _tiled_product(sizes: BatchOfOne, axes: FoldedAxes, operator: Linear, *, in_tiles: bool) -> Product:
-    if not in_tiles:
-        is_grouped = operator.convolved_parts > 1 and not operator.is_depthwise
-        return Product.of(_lengths(sizes, axes, operator), _GROUPED if is_grouped else UNIT)
-    return Product.of(
-        _tile_axis(length, number, part, operator)
-        for part in operator.products
-        for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
-    )
 
 
 def _tile_axis(length: Length, axis: int, part: Lengths, operator: Linear) -> Length:
