@@ -98,12 +98,8 @@ def shares_of_error(groups: Sequence[FoldGroup]) -> list[float]:
     """
     producers = [group.by_node[Role.PRODUCER] for group in groups]
     added = {node for nodes in producers if len(nodes) > 1 for node in nodes}
-    shares = []
-    for group in groups:
-        readers = group.by_node[Role.CONSUMER]
-        counts = [_ADDED if reader in added else 1.0 for reader in readers]
-        shares.append(sum(counts) / len(counts) if counts else 1.0)
-    return shares
+    counts = ([_ADDED if node in added else 1.0 for node in group.by_node[Role.CONSUMER]] for group in groups)
+    return [sum(own) / len(own) if own else 1.0 for own in counts]
 
 
 @dataclass(frozen=True)

@@ -118,13 +118,9 @@ class ChannelCorrelations:
         if not x.size:
             return
         flat = (np.asarray(values, working_type(values)).reshape(-1, values.shape[-1]) for values in (x, y))
-        (a, of_a), (b, of_b) = (remove_mean(values) for values in flat)
-        for moments, (left, of_left), (right, of_right) in (
-            (self._xy, (a, of_a), (b, of_b)),
-            (self._xx, (a, of_a), (a, of_a)),
-            (self._yy, (b, of_b), (b, of_b)),
-        ):
-            moments.put(len(left), of_left, of_right, (left * right).sum(axis=0, dtype=np.float64))
+        of_x, of_y = map(remove_mean, flat)
+        for moments, (a, left), (b, right) in ((self._xy, of_x, of_y), (self._xx, of_x, of_x), (self._yy, of_y, of_y)):
+            moments.put(len(a), left, right, (a * b).sum(axis=0, dtype=np.float64))
 
     @property
     def correlations(self) -> Matrix:
