@@ -76,7 +76,6 @@ class WaitingBatches(Sequence[Array]):
         self._batches.append(self._batches[0])
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return len(self._batches)
 
     def __getitem__(self, place: Any) -> Any:

@@ -160,7 +160,6 @@ def model_size(view: GraphView) -> ModelSize:
 
 #: Costs are nanoseconds; their parts are counted in this fraction of them, so that none is rounded to nothing.
 _PARTS_PER_NS = 100_000
-_NS_PER_S = 1_000_000_000
 
 
 class LatencyCost(SumCost):
@@ -221,7 +220,7 @@ def _timed_products(graphs: Graphs, table: LatencyTable) -> Iterator[Product]:
     measured = sum(table.nodes.values())
     # A profile takes some time itself: of a network of small layers, more than there is.
     scale = table.correction * min(table.dense_s / measured if measured else 1.0, 1.0)
-    parts = scale * _NS_PER_S * _PARTS_PER_NS
+    parts = scale * 1e9 * _PARTS_PER_NS
     rest = max(table.dense_s - measured, 0.0)
     left = dict(table.nodes)
     for timed in timed_nodes(graphs):
