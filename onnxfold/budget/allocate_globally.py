@@ -155,11 +155,8 @@ class _Search:
         for level in range(self._space.levels):
             self.widths = self._fill(self.widths, level)
         for level in range(self._space.levels):
-            while self._has_slack(self._costs_of(self.widths)):
-                exchanged = self._exchange(level)
-                if exchanged is None:
-                    break
-                self.widths = exchanged
+            while self._has_slack(self._costs_of(self.widths)) and (better := self._exchange(level)) is not None:
+                self.widths = better
 
     def _fill(self, widths: Integers, level: int) -> Integers:
         """Return widths that are widened while more than a point is free."""

@@ -6,13 +6,13 @@ sum (those of the layers that the group touches), so only the moves of their gro
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from onnxfold.budget.costs.lengths import Cost, Integers, SumCost
 from onnxfold.graph.tensors import Matrix
+from onnxfold.statistics.samples import parts
 
 #: Most numbers of a table of widths that are tried at once.
 _TABLE = 1 << 22
@@ -44,10 +44,9 @@ class SingleMoves:
     def changes(self, groups: Integers, to: Integers) -> Integers:
         """Return the additions to the cost of moving each of some groups alone, before :meth:`cost` is applied."""
         changes = [np.zeros(0, np.int64)]
-        bounds = [*range(0, len(groups), max(_TABLE // max(len(self._widths), 1), 1)), len(groups)]
-        for start, stop in pairwise(bounds):
-            trials = np.repeat(self._widths[None], stop - start, axis=0)
-            trials[np.arange(stop - start), groups[start:stop]] = to[start:stop]
+        for part in parts(len(groups), max(_TABLE // max(len(self._widths), 1), 1)):
+            trials = np.repeat(self._widths[None], len(groups[part]), axis=0)
+            trials[np.arange(len(trials)), groups[part]] = to[part]
             changes.append(self._cost.many(trials) - self.total)
         return np.concatenate(changes)
 
