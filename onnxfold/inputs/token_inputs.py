@@ -221,14 +221,15 @@ class TokenSource:
         written = language_model.most_varied(ids, whole)
         others = self._random((plan.count - whole, plan.length), seed + 2, self.known)
         whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
-        loose = min(self._multiple(len(others) * _LOOSE), whole_batches)
-        if loose and model.scores_every_position:
+        loose = min(self._multiple(len(others) * _LOOSE), whole_batches) if model.scores_every_position else 0
+        if loose:
             free = np.ones((loose, plan.length), bool)
             free[:, 0] = False
             others[:loose] = reread_texts(replace(writing, seed=seed + 2), others[:loose], free, _LOOSE_READINGS)
         # In any order, so that samples that are held out are of all kinds.
         mixed = np.random.default_rng([seed, 3]).permutation(np.concatenate([written, others]))
-        rest = f"{loose} drawn and read {_LOOSE_READINGS} times, {len(others) - loose} drawn by frequency"
+        read = f"{loose} drawn and read {_LOOSE_READINGS} times, " if loose else ""
+        rest = f"{read}{len(others) - loose} drawn by frequency"
         return TokenText(mixed, WRITTEN, f"{len(written)} sequences {how}, {rest}" if len(others) else how)
 
     def _fill_in(self, writing: Writing, plan: TokenPlan, requested: InputRequest) -> TokenText:

@@ -166,5 +166,6 @@ def require_packages(*names: str) -> None:
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"a sweep needs {' and '.join(missing)}, not installed: pip install 'dask[distributed]' pyarrow"
+            f"a sweep needs {' and '.join(missing)}, not installed: "
+            "pip install 'dask[distributed]' pyarrow cryptography"
         )
