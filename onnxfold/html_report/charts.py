@@ -74,6 +74,8 @@ def variance_mark(ratio: VarianceRatio, span: float) -> Element:
     """Return the mean as a dot on the range between the quartiles, over the line at 1; logarithmic."""
 
     def place(value: float) -> str:
+        if math.isnan(value):
+            return "50%"
         part = math.log(value) / math.log(span) if 0.0 < value < math.inf else math.copysign(1.0, value - 1.0)
         return _percent(0.5 + 0.48 * min(max(part, -1.0), 1.0))
 
