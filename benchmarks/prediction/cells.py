@@ -155,7 +155,7 @@ def measure(subject: Subject, kind: str, cache: str | None) -> Iterator[Row]:
             folded = fold_model(prepared.trial(), wanted.request(may_keep_all=True), wanted.config, silent)
         except (BudgetError, NothingToFoldError):
             continue
-        checked = Verification(subject.path, folded.view, threads=None, samples=data.inputs.held_out).run()
+        checked = Verification(subject.path, folded.view, threads=None, fitted_on=data.inputs).run()
         curves = join_diagnostics([graph.diagnostics for graph in folded.graphs])
         known = signs_of(checked.fidelity, checked.samples, data.inputs.kind, curves)
         if known is None:

@@ -96,8 +96,9 @@ def signs_of(
     lowest = min(scores, key=lambda output: output.top1_agreement or 0.0)
     count = 0 if is_data and samples is None else lowest.top1_samples or 0
     lost = sum(curve.error for curve in diagnostics.error_curves) if diagnostics.error_curves else None
+    agreement = lowest.top1_agreement if lowest.expected_agreement is None else lowest.expected_agreement
     return lowest.output, Signs(
-        inputs, lowest.top1_agreement or 0.0, count, lowest.relative_error, lost, lowest.top1_variety or 0.0,
+        inputs, agreement or 0.0, count, lowest.relative_error, lost, lowest.top1_variety or 0.0,
         lowest.most_frequent or 0.0,
     )  # fmt: skip
 

@@ -171,15 +171,21 @@ def recorded(network: Network, inputs: HeldOut) -> tuple[Answering, HeldOut]:
 
 def measure_fidelity(
     reference: Network, candidate: Network, inputs: HeldOut, *, called: str,
-    view: GraphView | None = None, texts: Continuation | None = None,
+    view: GraphView | None = None, texts: Continuation | None = None, shown: HeldOut | None = None,
 ) -> FidelityReport:  # fmt: skip
-    """Run two networks on inputs; return how close they are, and what they lose on texts that they continue."""
+    """Run two networks on inputs; return how close they are, and what they lose on texts that they continue.
+
+    Beside `shown` samples, on which the candidate was fitted, an agreement on classes is also that expected of both.
+    """
     meter, floor = FidelityMeter(reference.output_names, view), memory.give_back()
     for samples, feeds in inputs.batches:
         following = None if texts is None else texts.following(feeds)
         meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples, following=following)
         if memory.held_bytes() > floor + _LARGE_BYTES:
             memory.give_back()
+    if shown is not None and meter.names_classes:
+        for _, feeds in shown.batches:
+            meter.see(_reference_run(reference, feeds))
     report = replace(meter.report(f"{called} {inputs.kind}"), is_generated=inputs.is_generated)
     return report if texts is None else texts.complete(report, meter, report.inputs)
 

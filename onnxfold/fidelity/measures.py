@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
-from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure, Surprise, Tokens
+from onnxfold.fidelity.answer_measures import MEASURES, Z95, Classes, Detections, Measure, Surprise, Tokens
 from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.fidelity.boxes import DetectionList, find_list
 from onnxfold.graph.tensors import Array, Matrix
@@ -153,6 +153,17 @@ class FidelityMeter:
         compared = known.any(axis=1)
         sums.cosine += float(alike[compared].sum())
         sums.vectors += int(compared.sum())
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether an output holds class scores."""
+        return any(isinstance(sums.measure, Classes) for sums in self._sums.values())
+
+    def see(self, reference: Sequence[Array]) -> None:
+        """Take the original's outputs on samples that a fit was shown: its agreement there tells nothing of others."""
+        for i, sums in self._sums.items():
+            if isinstance(sums.measure, Classes):
+                sums.measure.see(reference[i].astype(np.float64))
 
     def report(self, inputs: str) -> FidelityReport:
         """Return the fidelity of every output; `inputs` names the inputs in words."""

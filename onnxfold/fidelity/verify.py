@@ -22,13 +22,14 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.synthetic import noise_inputs
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import cache_outputs, comparable_outputs
 from onnxfold.inputs.walk_batches import BATCH_BYTES, affordable_samples
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent, under
 from onnxfold.report import FidelityReport, LatencyRecord
-from onnxfold.statistics.activations import Activations, Batches
+from onnxfold.statistics.activations import Activations
 
 #: Samples of noise; fewer where they are large, but two, since a single one hides a shape that holds for it alone.
 _SAMPLES, _FEWEST = 4, 2
@@ -91,7 +92,7 @@ class Verification:
     seed: int = 0
     progress: Progress = silent
     threads: int | None = 1  # threads of the latency; None where it is not measured
-    samples: Batches = field(default_factory=list)  # samples of a user that were held out of the fit
+    fitted_on: ModelInputs | None = None  # of a user's samples some are held out of the fit
     texts: held_out.Texts = field(default_factory=held_out.Texts)
     renamed: Mapping[str, str] = field(default_factory=dict)  # new names of outputs; empty where they went
     is_copy: bool = False  # whether nothing may differ, as where only words went: answers to noise tell enough
@@ -173,11 +174,12 @@ class Verification:
         expected = [everything[name] for name in compared]
         try:
             reference: held_out.Network = session
-            user_samples = None
+            user_samples: list[HeldOut] = []
             if folded is None:
                 reference, inputs = held_out.recorded(session, inputs)
-            elif self.samples:
-                user_samples = HeldOut.of(self.samples, "samples", infos=session.inputs, is_generated=False)
+            elif self.fitted_on is not None and self.fitted_on.held_out:
+                of_user = partial(HeldOut.of, kind="samples", infos=session.inputs, is_generated=False)
+                user_samples = [of_user(self.fitted_on.held_out), of_user(self.fitted_on.batches)]
             was_twin = session.is_twin
             del session, writer
             folded = folded or open_network(model, self.view)
@@ -191,15 +193,15 @@ class Verification:
             fidelity(compared, expected, outputs, inputs="noise")  # raises where something is no longer finite
             del everything, expected, outputs
 
-            def measure(compared: HeldOut, *, writes: bool) -> FidelityReport:
+            def measure(compared: HeldOut, shown: HeldOut | None = None, *, writes: bool) -> FidelityReport:
                 tell = under("verify, ", self.progress)
                 read = texts.continuation((reference, folded), (self.before, self.view), tell, writes=writes)
                 return held_out.measure_fidelity(
-                    reference, folded, compared, called="held-out", view=self.before, texts=read
+                    reference, folded, compared, called="held-out", view=self.before, texts=read, shown=shown
                 )
 
             report = measure(inputs, writes=True)
-            samples = None if user_samples is None else measure(user_samples, writes=False)
+            samples = measure(*user_samples, writes=False) if user_samples else None
         except held_out.NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         notes = list(report.notes)

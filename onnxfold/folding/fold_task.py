@@ -102,7 +102,7 @@ class FoldTask:
         return Verification(
             self.reference, written.view, config.seed, self.progress,
             threads=config.threads if measures_latency else None,
-            samples=written.inputs.held_out if written.inputs is not None else [], renamed=renamed,
+            fitted_on=written.inputs, renamed=renamed,
             texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
             is_copy=config.keeps_widths and config.drop_blocks is None and not config.quantizes,
         ).run()  # fmt: skip

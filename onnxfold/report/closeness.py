@@ -31,6 +31,8 @@ class Fidelity:
     #: 'regression'.
     kind: str = ""
     flips: int | None = None  # samples whose largest entry changed
+    #: The agreement expected where answers are as sure as on all given samples, not on those alone that are held out.
+    expected_agreement: float | None = None
     #: Signal-to-noise ratio of all elements about their means over the samples, in dB: 0 for a constant answer.
     snr_db: float | None = None
     is_constant: bool = False  # whether the original gives every sample the same values

@@ -19,8 +19,8 @@ import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity import estimate as estimate_module
-from onnxfold.fidelity.answer_measures import variety
-from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit, share_interval
+from onnxfold.fidelity.answer_measures import expected_agreement, variety
+from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit, share_interval, signs_of
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
@@ -159,13 +159,48 @@ def test_whole_batches_are_held_out_of_a_model_with_a_fixed_batch(batch: int) ->
     assert report.fidelity_on_samples.outputs[0].top1_samples == 16
 
 
-def test_the_estimate_on_samples_is_their_agreement() -> None:
-    model, x = models.residual(0), np.random.default_rng(0).normal(size=(100, 3, 8, 8)).astype(np.float32)
-    result = quick_fold(model, 0.4, calibration={model.graph.input[0].name: x})
-    apart = x[((np.arange(20) + 0.5) * 5).astype(int)]
-    first, second = (Session(m).run({model.graph.input[0].name: apart})[0].argmax(1) for m in (model, result.model))
+def test_samples_that_are_surer_than_others_promise_less() -> None:
+    margins = np.linspace(1.0, 2.0, 40)
+    kept = margins > 1.2
+    same = expected_agreement(kept, margins, np.repeat(margins, 4))
+    assert same == pytest.approx(kept.mean())
+    assert expected_agreement(kept, margins, np.linspace(0.0, 1.0, 160)) < same - 0.1
+    assert expected_agreement(kept, margins, np.linspace(2.0, 3.0, 160)) > same + 0.05
+    assert expected_agreement(kept, np.ones(40), np.ones(160)) == kept.mean()
+    assert expected_agreement(np.ones(40, bool), margins, np.linspace(0.0, 1.0, 160)) == 1.0
+
+
+@pytest.mark.parametrize("slope", [0.0, 1.0, 4.0])
+def test_the_expected_agreement_is_nearer_to_the_truth_than_the_share(slope: float) -> None:
+    """Where sure answers are kept more often; where they are not, it is about as near."""
+    random, errors = np.random.default_rng(0), []
+    for _ in range(200):
+        margins = random.exponential(size=250)
+        kept = random.uniform(size=250) < 1 / (1 + np.exp(-1.0 - slope * np.log(margins)))
+        share, truth = kept[:50].mean(), kept.mean()
+        errors.append((share - truth, expected_agreement(kept[:50], margins[:50], margins[50:]) - truth))
+    of_share, of_expected = np.sqrt(np.square(errors).mean(axis=0))
+    assert of_expected < of_share * (1.3 if not slope else 0.95 if slope == 1.0 else 0.8)
+
+
+def test_the_estimate_on_samples_is_the_agreement_expected_of_all() -> None:
+    model = models.mlp(0)
+    info = model.graph.input[0]
+    width = info.type.tensor_type.shape.dim[1].dim_value
+    x = np.random.default_rng(0).normal(size=(100, width)).astype(np.float32)
+    result = quick_fold(model, 0.6, calibration={info.name: x})
+    before, after = (Session(m).run({info.name: x})[0].astype(np.float64) for m in (model, result.model))
+    kept, ordered, held_out = before.argmax(1) == after.argmax(1), np.sort(before), np.arange(100) % 5 == 2
+    sure = ordered[:, -1] - ordered[:, -2]
     assert result.report.fidelity_on_samples is not None
-    assert result.report.fidelity_on_samples.outputs[0].top1_agreement == (first == second).mean()
+    measured = result.report.fidelity_on_samples.outputs[0]
+    assert measured.top1_agreement == kept[held_out].mean() < 1.0
+    expected = expected_agreement(kept[held_out], sure[held_out], sure[~held_out])
+    assert measured.expected_agreement == pytest.approx(expected)
+    assert expected != pytest.approx(kept[held_out].mean(), abs=0.01)
+    found = signs_of(result.report.fidelity, result.report.fidelity_on_samples, "data", result.report.diagnostics)
+    assert found is not None
+    assert found[1].held_out_agreement == measured.expected_agreement
 
 
 def test_the_estimate_stands_in_every_form_of_the_report(folded: FoldResult) -> None:

@@ -50,7 +50,7 @@ _CUTS = "a strided or computed slice takes single positions out of this axis"
 @channel_rule("Slice", since=1, mixes=_CUTS, carries=True)
 @channel_rule("Slice", since=10, mixes=_CUTS, carries=True)
 def slice_axes(node: NodeContext) -> None:
-    """Link the range start:end of a cut axis to all of the result's, and keep both bounds counting.
+    """A cut axis of the result is the range start:end of the input's; both bounds count it.
 
     Bounds, axes and steps are inputs 1 to 4, before opset 10 attributes.
     """
