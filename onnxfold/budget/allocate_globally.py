@@ -75,6 +75,9 @@ class _Search:
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
         self._single = [single_moves(cost, full) for cost in self._costs]
         self._whole = [moves.total for moves in self._single]
+        lossless = np.array([space.fixed.get(i, width) for i, width in enumerate(space.lossless)], np.int64)
+        if space.preferred and len(lossless) and self._load(self._costs_of(lossless))[0] <= 1.0:
+            self.widths = lossless  # nothing need be lost
         for level in range(space.levels):  # groups relax where nothing else is left to narrow
             self.widths = self._narrow(self.widths, level, _STEP)
             if self._load(self._costs_of(self.widths))[0] <= 1.0:
