@@ -146,6 +146,11 @@ class Partitioner:
     #: Takes a graph of networks, its groups and their sources; returns partners per group, for all groups at once.
     pairs: Pairing | None = None
 
+    @property
+    def rotates_streams(self) -> bool:
+        """Whether residual streams are rotated."""
+        return self.rotates == "streams"
+
 
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""

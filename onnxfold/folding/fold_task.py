@@ -130,7 +130,7 @@ def open_task(
     method = find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=networks is not None)
     tables = method.partitioner.rotates == "tables" and config.may_add_products
     rare = rare_words(model, config.tokenizer) if tables else ()
-    caches, streams = (config.allow_cache_change, config.per_layer_cache), method.partitioner.rotates == "streams"
+    caches, streams = (config.allow_cache_change, config.per_layer_cache), method.partitioner.rotates_streams
     form = GraphForm(*caches, tables=tables, streams=streams, queries=tables, rare=rare)
     needs_groups = not (config.keeps_widths or config.lossless)
     opening = Opening(form, needs_groups, shares=networks is None, sizes=generates(config), runs=config.verify)

@@ -230,7 +230,8 @@ def test_what_a_report_says() -> None:
 )
 def test_the_option_may_stand_alone(words: str, asked: str) -> None:
     name, *arguments = words.split()
-    given = cli.commands[name].make_context(name, arguments, help_option_names=["-h", "--help"]).params
+    flags = {"verbose": False, "debug": False}
+    given = cli.commands[name].make_context(name, arguments, obj=flags, help_option_names=["-h", "--help"]).params
     paths = [*given["models"]] if "models" in given else [given["model"]]
     paths += [given["output"]] if name != "sweep" else []
     assert given["refine"] == asked
