@@ -127,7 +127,7 @@ def subjects(data: Path, folders: list[Path]) -> list[Subject]:
     paths += sorted(path for folder in folders for path in folder.glob("*.onnx"))
     kinds: dict[str, Callable[[str], bool]] = {
         "fashion": lambda name: name.startswith("lenet5") or "fashion" in name,
-        "cifar10": lambda name: "cifar10" in name or name in _REAL,
+        "cifar10": lambda name: "cifar10_" in name or name in _REAL,
         "imagenet": lambda name: name.startswith(tuple(_IMAGENET)),
     }
     return [Subject(p.stem, p, data, kind) for p in paths for kind, fits in kinds.items() if fits(p.stem)]
