@@ -150,12 +150,12 @@ class Classes(Agreement):
 
     def values(self) -> dict[str, Any]:
         """Return the agreement, and the expected one where other samples are known."""
-        values = super().values()
-        if values and self._shown:
-            margins, shown = np.concatenate(self._margins), np.concatenate(self._shown)
-            known = ~np.isnan(margins)
+        values, known = super().values(), ~np.isnan(margins := np.concatenate(self._margins))
+        others = np.concatenate([np.zeros(0), *self._shown])
+        others = others[~np.isnan(others)]
+        if known.any() and others.size:
             kept = np.concatenate(self._kept_answers)[known]
-            values["expected_agreement"] = expected_agreement(kept, margins[known], shown[~np.isnan(shown)])
+            values["expected_agreement"] = expected_agreement(kept, margins[known], others)
         return values
 
 

@@ -19,7 +19,7 @@ import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity import estimate as estimate_module
-from onnxfold.fidelity.answer_measures import expected_agreement, variety
+from onnxfold.fidelity.answer_measures import Classes, expected_agreement, variety
 from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, logit, share_interval, signs_of
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.run.session import Session
@@ -168,6 +168,14 @@ def test_samples_that_are_surer_than_others_promise_less() -> None:
     assert expected_agreement(kept, margins, np.linspace(2.0, 3.0, 160)) > same + 0.05
     assert expected_agreement(kept, np.ones(40), np.ones(160)) == kept.mean()
     assert expected_agreement(np.ones(40, bool), margins, np.linspace(0.0, 1.0, 160)) == 1.0
+
+
+def test_answers_that_name_one_class_or_none_expect_nothing() -> None:
+    for scores in (np.ones((4, 1)), np.full((4, 3), np.nan)):
+        measure = Classes()
+        measure.add(scores, scores)
+        measure.see(scores)
+        assert "expected_agreement" not in measure.values()
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0, 4.0])
