@@ -44,6 +44,10 @@ class TiedWidths:
         """Return one error curve per number."""
         return [sum((errors[i] for i in members[1:]), start=errors[members[0]]) for members in self._members]
 
+    def cost(self, cost: Cost) -> Cost:
+        """Return a cost of such widths: itself where every group has a width of its own."""
+        return cost if len(self._members) == len(self.numbers) else cost.renumbered(self.numbers)
+
     def expand_widths(self, widths: Sequence[int]) -> list[int]:
         """Return one width per group."""
         return [widths[number] for number in self.numbers]

@@ -5,6 +5,7 @@ docs/mathematics.md says how.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -35,10 +36,12 @@ def allocate_globally(
     """Return widths within all budgets."""
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-    search = _Search(space, errors, budgets, tradeoff)
+    tied = TiedWidths(space.groups)
+    search_by = partial(_Search, tied, tied.space(space), tied.errors(errors), budgets)
+    search = search_by(tradeoff)
     if tradeoff is None or tradeoff.objective.added_error == np.inf:
         return search.all_widths
-    plain = _Search(space, errors, budgets)
+    plain = search_by(None)
     bound = plain.total_error + tradeoff.objective.added_error
     if search.total_error > bound:
         search = plain
@@ -46,7 +49,7 @@ def allocate_globally(
         low, high = 0.0, tradeoff.share
         for _ in range(_BISECTIONS):
             share = (low + high) / 2.0
-            tried = _Search(space, errors, budgets, replace(tradeoff, share=share))
+            tried = search_by(replace(tradeoff, share=share))
             if tried.total_error <= bound:
                 search, low = tried, share
             else:
@@ -58,18 +61,17 @@ class _Search:
     """Widths that hold all budgets, by the parameters of :func:`allocate_globally`."""
 
     def __init__(
-        self, space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
-    ) -> None:
-        self._tied = tied = TiedWidths(space.groups)
-        space, errors = tied.space(space), tied.errors(errors)
-        self._space, self._tradeoff = space, tradeoff
+        self, tied: TiedWidths, space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets,
+        tradeoff: Tradeoff | None,
+    ) -> None:  # fmt: skip
+        self._tied, self._space, self._tradeoff = tied, space, tradeoff
         self._curves = [convex(curve) for curve in errors]
         self._lowest = {i: _lowest(errors[i], space.ladders[i][-1]) for i in space.free}
         self._limits = [budget.limit for budget in budgets.budgets]
         costs = [budget.cost for budget in budgets.budgets]
         if tradeoff is not None:
             costs += [tradeoff.weights, tradeoff.running]
-        self._costs: list[Cost] = [cost.renumbered(tied.numbers) for cost in costs]
+        self._costs: list[Cost] = [tied.cost(cost) for cost in costs]
         full = [group.size for group in space.groups]
         self._sizes = np.array(full, np.int64)
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit, logit
-from scipy.stats import rankdata
 
 from onnxfold.fidelity.answers import LINE, AnswerKind
 from onnxfold.fidelity.boxes import SCORE, decode_boxes, match_boxes
@@ -92,7 +89,7 @@ class Agreement(Measure):
         if not answers.all():  # scores of words take much memory
             x, y = x[answers], y[answers]
             following = None if following is None else following[answers]
-        self._count(x.argmax(axis=1), y.argmax(axis=1))
+        self._judge(x, y)
         self._classes = x.shape[1]
         for start in range(0, len(x), _ROWS):
             p, q = _log_shares(x[start : start + _ROWS]), _log_shares(y[start : start + _ROWS])
@@ -102,12 +99,18 @@ class Agreement(Measure):
             if following is not None:
                 self.surprise.add(p, q, following[start : start + _ROWS])
 
-    def _count(self, before: Array, after: Array) -> None:
+    def _judge(self, x: Array, y: Array) -> Array:
+        """Count answers by their scores, which are numbers; return which of them are kept."""
+        return self._count(x.argmax(axis=1), y.argmax(axis=1))
+
+    def _count(self, before: Array, after: Array) -> Array:
+        kept: Array = before == after
         self.rows += len(before)
-        self.agree += int((before == after).sum())
+        self.agree += int(kept.sum())
         self._named.update(before.tolist())
-        self._kept.update(before[before == after].tolist())
+        self._kept.update(before[kept].tolist())
         self._named_after.update(after.tolist())
+        return kept
 
     def values(self) -> dict[str, Any]:
         """Return the agreement with its interval; nothing without answers."""
@@ -134,28 +137,25 @@ class Classes(Agreement):
 
     def __init__(self) -> None:
         super().__init__()
-        self._margins: list[Array] = []
-        self._kept_answers: list[Array] = []
+        self._judged: list[tuple[Array, Array]] = []  # margins of the original's answers, and which are kept
         self._shown: list[Array] = []
 
-    def add(self, x: Array, y: Array, following: Array | None = None) -> None:
-        """Take class scores, one row or one vector of them per answer."""
-        super().add(x, y)
-        self._margins.append(_margins(x))
-        self._kept_answers.append(_rows(x).argmax(axis=1) == _rows(y).argmax(axis=1))
+    def _judge(self, x: Array, y: Array) -> Array:
+        kept = super()._judge(x, y)
+        self._judged.append((_margins(x), kept))
+        return kept
 
     def see(self, x: Array) -> None:
         """Take the original's scores of samples that a fit was shown."""
-        self._shown.append(_margins(x))
+        margins = _margins(x)
+        self._shown.append(margins[~np.isnan(margins)])
 
     def values(self) -> dict[str, Any]:
         """Return the agreement, and the expected one where other samples are known."""
-        values, known = super().values(), ~np.isnan(margins := np.concatenate(self._margins))
-        others = np.concatenate([np.zeros(0), *self._shown])
-        others = others[~np.isnan(others)]
-        if known.any() and others.size:
-            kept = np.concatenate(self._kept_answers)[known]
-            values["expected_agreement"] = expected_agreement(kept, margins[known], others)
+        values = super().values()
+        if values and any(map(len, self._shown)):
+            margins, kept = (np.concatenate(parts) for parts in zip(*self._judged, strict=True))
+            values["expected_agreement"] = expected_agreement(kept, margins, np.concatenate(self._shown))
         return values
 
 
@@ -166,6 +166,10 @@ def expected_agreement(kept: Array, margins: Array, others: Array) -> float:
     the share is taken to rise with the root of a margin's rank among all; its constant is fitted, its slope is not
     (Lehtonen and Veijanen, *Logistic generalized regression estimators*, 1998).
     """
+    from scipy.optimize import brentq  # takes a while to import, as do the next two
+    from scipy.special import expit, logit
+    from scipy.stats import rankdata
+
     share, ranks = float(kept.mean()), np.sqrt(rankdata(np.concatenate([margins, others])))
     if share in (0.0, 1.0) or not ranks.std():
         return share
