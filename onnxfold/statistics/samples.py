@@ -22,13 +22,30 @@ Positions = npt.NDArray[np.int64]
 
 def unit_samples(values: Array, axis: int, positions: Positions, stride: int) -> Samples:
     """Return samples of units, shape (S, n_units)."""
+    width = values.shape[axis]
+    if values.ndim > 2 and axis % values.ndim == 1 and positions.shape[1] == 1:  # read as they lie in memory
+        return _channel_samples(values.reshape(len(values), width, -1), positions[:, 0], stride)
     moved = np.moveaxis(values, axis, -1)
     if stride > 1:  # without a copy of everything
-        places = np.arange(0, values.size // values.shape[axis], stride)
+        places = np.arange(0, values.size // width, stride)
         moved = moved[np.unravel_index(places, moved.shape[:-1])]
-    flat = moved.reshape(-1, values.shape[axis])
+    flat = moved.reshape(-1, width)
     columns = flat[:, positions.reshape(-1)].reshape(len(flat), *positions.shape)
     return np.ascontiguousarray(columns.transpose(0, 2, 1).reshape(-1, len(positions)), np.float32)
+
+
+def _channel_samples(images: Array, channels: Positions, stride: int) -> Samples:
+    """Return samples of channels of images, shape (images, channels, positions): shape (S, n)."""
+    count, _, length = images.shape
+    samples: Samples = np.empty((-(-count * length // stride), len(channels)), np.float32)
+    is_whole = np.array_equal(channels, np.arange(images.shape[1]))
+    place = filled = 0  # of the next sample in its image, and among all
+    for image in images:
+        part = image[:, place::stride]
+        end = filled + part.shape[1]
+        samples[filled:end] = (part if is_whole else part[channels]).T
+        place, filled = place + part.shape[1] * stride - length, end
+    return samples
 
 
 def stride_for(batches: Sequence[Array], units: int, samples: int) -> int:

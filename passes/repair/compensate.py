@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,10 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
 
 
 def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64]], sample: Array) -> Samples:
-    """Return the patches that a convolution reads, shape (S, C * taps), channels first as in the rows of its weight."""
+    """Return the patches that a convolution reads, shape (S, C * taps), channels first as in the rows of its weight.
+
+    Neighbouring places are best in the same sample.
+    """
     offsets = np.indices(window.kernel).reshape(len(window.kernel), -1)
     index: list[Any] = []
     inside = np.ones((len(sample), window.taps), bool)
@@ -122,10 +126,20 @@ def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64
         size = x.shape[2 + axis]
         inside &= (at >= 0) & (at < size)
         index.append(np.clip(at, 0, size - 1))
-    # Advanced indices are separated by the slice over channels: the result is (S, taps, C).
-    patches: Array = x[(sample[:, None], slice(None), *index)]
-    patches = np.where(inside[:, :, None], patches, 0).astype(np.float32, copy=False)
-    return np.ascontiguousarray(patches.transpose(0, 2, 1)).reshape(len(sample), -1)
+    patches = _read_positions(x, sample, np.ravel_multi_index(tuple(index), x.shape[2:]))
+    np.copyto(patches, 0, where=~inside[:, None])
+    return patches.reshape(len(sample), -1)
+
+
+def _read_positions(x: Array, sample: Array, positions: npt.NDArray[np.int64]) -> Samples:
+    """Return what stands at positions (S, taps) of the flat maps of some samples, shape (S, C, taps)."""
+    maps = x.reshape(*x.shape[:2], -1)
+    read: Samples = np.empty((len(sample), x.shape[1], positions.shape[1]), np.float32)
+    borders = np.flatnonzero(np.diff(sample, prepend=-1, append=-1))  # of runs of places in one sample
+    for begin, end in pairwise(borders.tolist()):
+        values = maps[sample[begin]][:, positions[begin:end].ravel()]  # each channel's map stays near the processor
+        read[begin:end] = values.reshape(len(values), end - begin, -1).transpose(1, 0, 2)
+    return read
 
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
@@ -296,9 +310,9 @@ class Compensation:
             share = -(-wanted * count // positions)
             chosen = np.sort(random.choice(count, share, replace=False)) if share < count else np.arange(count)
             sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
-            at: Any = (sample, slice(None), *places)
             patches.append(read_patches(x[batch], window, places, sample))
-            goals.append(outputs.encode_samples(goal[batch][at].astype(np.float32, copy=False)))
+            flat = np.ravel_multi_index(tuple(places), spatial)
+            goals.append(outputs.encode_samples(_read_positions(goal[batch], sample, flat[:, None])[:, :, 0]))
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
 
 
