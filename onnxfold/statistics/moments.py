@@ -12,9 +12,12 @@ import numpy.typing as npt
 
 from onnxfold.graph.tensors import Array, Matrix, working_type
 from onnxfold.statistics.samples import Samples, row_parts
+from onnxfold.statistics.samples import parts as parts_of
 
 #: Products of so many samples are added up in float32; the sums of these in float64.
 _CHUNK = 8192
+#: Numbers of images that are added up at a time: they stay near the processor.
+_PART = 1 << 17
 
 
 class SecondMoments:
@@ -99,12 +102,37 @@ class ChannelMoments:
         moments = SecondMoments(width, width, np.multiply)
         for values in batches:
             if values.size:
-                others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
-                rest, centre = remove_mean(np.asarray(values, working_type(values)), others)
-                squares = np.square(rest, out=rest).sum(axis=others, dtype=np.float64)
+                are_images = values.ndim > 2 and axis % values.ndim == 1
+                sums = _sums_of_images if are_images else _sums
+                centre, squares = sums(np.asarray(values, working_type(values)), axis % values.ndim)
                 moments.put(values.size // width, centre, centre, squares)
         self.mean: Matrix = moments.mean_x
         self.variance: Matrix = np.maximum(moments.covariance, 0.0)
+
+
+def _sums(values: Array, axis: int) -> tuple[Centre, Matrix]:
+    """Return the mean over all axes but one, and the sums of the squares without it."""
+    others = tuple(i for i in range(values.ndim) if i != axis)
+    rest, centre = remove_mean(values, others)
+    return centre, np.square(rest, out=rest).sum(axis=others, dtype=np.float64)
+
+
+def _sums_of_images(values: Array, axis: int) -> tuple[Centre, Matrix]:
+    """Return the same of axis 1 of images: over positions in their type, pairwise, as they lie, then in float64."""
+    images = values.reshape(*values.shape[: axis + 1], -1)
+    count = images.size // images.shape[1]
+    parts = [images[part] for part in parts_of(len(images), max(_PART * len(images) // images.size, 1))]
+
+    def total(part: Array) -> Matrix:
+        return part.sum(axis=2).sum(axis=0, dtype=np.float64)  # type: ignore[no-any-return]
+
+    shift = (np.sum([total(part) for part in parts], axis=0) / count).astype(values.dtype)
+    first, second = np.zeros(len(shift)), np.zeros(len(shift))
+    for part in parts:
+        rest = part - shift[:, None]
+        first += total(rest)
+        second += total(np.square(rest, out=rest))
+    return Centre(shift.astype(np.float64), first / count), second
 
 
 class ChannelCorrelations:

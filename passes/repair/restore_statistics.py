@@ -18,10 +18,13 @@ from onnxfold.passes.merge.fold_channels import AxisMap
 from onnxfold.passes.repair.side_by_side import ObservedRepair, SideBySide
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
 from onnxfold.statistics.observe import DEAD, held_variance
+from onnxfold.statistics.samples import stride_for, unit_samples
 
 _MAX_GAIN = 10.0
 #: Correlations below this are not told apart from none.
 _LEAST_KNOWN = 0.05
+#: Enough positions for a correlation: more are thinned out evenly.
+_MAX_SAMPLES = 25_000
 
 
 class Restoration:
@@ -86,8 +89,12 @@ class Restoration:
     def _moments(self, tensor: str, mapped: AxisMap) -> ChannelCorrelations:
         """Return how every channel of the folded network goes with the average of its members."""
         moments = ChannelCorrelations(mapped.folded_positions.size)
-        for was, is_now in zip(self._walk.reference.values[tensor], self._walk.folded.values[tensor], strict=True):
-            moments.add(mapped.encode_samples(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
+        was, is_now = self._walk.reference.values[tensor], self._walk.folded.values[tensor]
+        width, folded = was[0].shape[1], is_now[0].shape[1]
+        stride = stride_for(was, width, _MAX_SAMPLES)
+        for a, b in zip(was, is_now, strict=True):
+            members = unit_samples(a, 1, np.arange(width)[:, None], stride)
+            moments.add(mapped.encode_samples(members), unit_samples(b, 1, np.arange(folded)[:, None], stride))
         return moments
 
     def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None, ran: tuple[Matrix, Matrix]) -> None:
