@@ -27,7 +27,7 @@ from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import ANCESTRAL
 from onnxfold.inputs.tokens.tokenizer import Tokenizer, find_tokenizer
-from onnxfold.inputs.walk_batches import BATCH_BYTES, affordable_samples
+from onnxfold.inputs.walk_batches import BATCH, BATCH_BYTES, affordable_samples
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent, under
 from onnxfold.report import FidelityReport
@@ -126,7 +126,7 @@ def held_out_inputs(
     cost = sum(graph_cost or max(costs) or _PER_NUMBER * max(numbers, 1) for graph_cost in costs)
     samples = min(SAMPLES, max(int(_COST / cost), fewest_samples(view)))
     most_bytes = min(BATCH_BYTES, memory.limit() // 2)
-    batch = batch_of(view) or affordable_samples(view, most_bytes, most=synthetic.BATCH)
+    batch = batch_of(view) or affordable_samples(view, most_bytes, most=BATCH)
 
     def generate() -> Iterator[tuple[int, dict[str, Array]]]:
         for i in range(-(-samples // batch)):

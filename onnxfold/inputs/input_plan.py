@@ -24,11 +24,11 @@ from onnxfold.graph.tensors import Shape, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
-from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES, sample_shapes
+from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, SAMPLES, sample_shapes
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings, StepCounts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import VARIED, Sampling
-from onnxfold.inputs.walk_batches import affordable_samples, enough_samples
+from onnxfold.inputs.walk_batches import BATCH, affordable_samples, enough_samples, takes_more_behind_strides
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.
@@ -42,6 +42,8 @@ _RUN_PER_SECOND = 5e10
 _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
 #: Highest cost of a run over all generated samples: some seconds.
 _RUN_COST = 3.5e11
+#: The same where a walk takes most of them behind strides only: half a minute.
+_STAGED_COST, _MOST_STAGED = 1.2e12, 256
 #: Fewest samples, and where every layer sees many positions of each.
 _FEWEST_SAMPLES, _FEWEST_LARGE = 32, 8
 #: Bytes of the images of a folder, where nobody says how many there shall be; and the fewest of these.
@@ -101,6 +103,16 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
     else:
         limit = f"--input-seconds {requested.limit():g} at the counted cost"
     return count, (f"{requested.samples} samples were requested; {limit} allows {count}",)
+
+
+def planned_leaves(view: GraphView, cost: float, requested: InputRequest) -> int:
+    """Return the number of samples to draw where none are inverted: more of them, where they take little time."""
+    samples, _ = planned_samples(view, cost, requested)
+    if requested.samples is not None or not cost:
+        return samples
+    most = min(_MOST_STAGED, int(_STAGED_COST / cost), most_samples(view), requested.most(cost, _RUN_PER_SECOND))
+    most -= most % BATCH
+    return most if most > samples and takes_more_behind_strides(view, most) else samples
 
 
 def planned_images(view: GraphView, samples: int | None) -> tuple[int, tuple[str, ...]]:

@@ -19,12 +19,13 @@ from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import Given, UserSources, given_samples, is_folder
 from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.mirror_images import with_mirror_images
-from onnxfold.inputs.images.synthetic import BATCH, SAMPLES, sample_cost, synthetic_inputs
+from onnxfold.inputs.images.synthetic import SAMPLES, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import (
     InputRequest,
     most_samples,
     planned_images,
     planned_inversion,
+    planned_leaves,
     planned_samples,
     too_long,
 )
@@ -36,6 +37,7 @@ from onnxfold.inputs.token_inputs import TEXT, TokenSource, TokenText
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import planned_beside
+from onnxfold.inputs.walk_batches import BATCH
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
@@ -82,11 +84,12 @@ class _Generation:
         self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
         self.cost = forward_cost(view) or sample_cost(view)  # of a sample
         self.samples, self.notes = planned_samples(view, self.cost, requested)
+        self.leaves = planned_leaves(view, self.cost, requested)
         self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
-        shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.inversion))
+        shelf = Shelf(cache, self.view, (self.kind, self.requested, self.samples, self.leaves, self.inversion))
         kept = shelf.find(input_infos(self.view), CHECKS_OF_GENERATED)
         if kept is not None:
             facts: dict[str, Any] = {n: tuple(fact) if isinstance(fact, list) else fact for n, fact in kept[1].items()}
@@ -114,9 +117,8 @@ class _Generation:
         if self.requested.steps:
             raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
         shown = NOISE if self.kind == NOISE else LEAVES
-        count, seed = self.samples, self.requested.seed
         kind = SAMPLE_KINDS[shown].drawn_as
-        batches = synthetic_inputs(self.view, samples=count, seed=seed, kind=kind, exactly=True)
+        batches = synthetic_inputs(self.view, samples=self.leaves, seed=self.requested.seed, kind=kind, exactly=True)
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
 
     def _invert(self) -> ModelInputs:

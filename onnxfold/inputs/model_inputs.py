@@ -66,12 +66,16 @@ class ModelInputs:
 
     def staged(self, view: GraphView) -> Batches | StagedBatches:
         """Return all batches for such a walk: more of them, and larger ones, where activations are small."""
-        return stage_batches(view, self.batches) if self._can_be_cut else self.batches
+        return stage_batches(view, self.batches, is_fixed=self.fixed_batch) if self._are_alike else self.batches
+
+    @property
+    def _are_alike(self) -> bool:
+        """Whether samples lie along axis 0 of all inputs."""
+        return len({len(values) for values in self.batches[0].values() if values.ndim}) == 1 and not self.are_tokens
 
     @property
     def _can_be_cut(self) -> bool:
-        sizes = {len(values) for values in self.batches[0].values() if values.ndim}
-        return len(sizes) == 1 and not (self.fixed_batch or self.are_tokens)
+        return self._are_alike and not self.fixed_batch
 
     @property
     def front(self) -> Batches:

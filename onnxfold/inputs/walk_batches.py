@@ -23,8 +23,10 @@ from onnxfold.statistics.activations import Batches, Stage, StagedBatches
 
 #: Memory for the activations of a batch.
 BATCH_BYTES = 48 << 20
+#: Samples of a batch where the network takes any number.
+BATCH = 64
 #: Samples that a walk begins with, at least, and positions of a layer that are enough.
-_FEWEST, _ENOUGH = 64, 200_000
+_FEWEST, _ENOUGH = 64, 50_000
 #: Positions that every layer is shown where a network is too large for more.
 _LEAST = 25_000
 #: A stage begins where batches may be so many times as large, or so many times as many samples are walked with.
@@ -50,17 +52,26 @@ def cut_batches(view: GraphView, batches: Batches) -> Batches:
     return [part for batch in batches for part in in_batches(batch, most)]
 
 
-def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
+def takes_more_behind_strides(view: GraphView, samples: int) -> bool:
+    """Whether a walk takes most of so many samples behind the first strides only."""
+    return _are_large(view, BATCH) and _samples_by_node(view, samples)[0] < samples
+
+
+def stage_batches(view: GraphView, batches: Batches, *, is_fixed: bool = False) -> Batches | StagedBatches:
     """Return batches with the stages in which a walk takes them; cut only, where one is enough.
 
-    Batches that need not be cut stay as they are: few small images in the first layers cost a LeNet-5 0.6 points.
+    Those of a fixed size are not cut. Batches that need not be stay as they are: few small images in the first layers
+    cost a LeNet-5 0.6 points.
     """
-    cut = cut_batches(view, batches)
-    if len(cut) == len(batches) or not all(values.ndim for values in cut[0].values()):
+    largest = max(map(sample_count, batches))
+    cut = batches if is_fixed else cut_batches(view, batches)
+    if not _are_large(view, BATCH if is_fixed else largest) or not all(v.ndim for v in cut[0].values()):
         return cut
-    total, largest = count_samples(cut), max(map(sample_count, batches))
+    total = count_samples(cut)
     wanted = _samples_by_node(view, total)
     sizes = [max(min(_fitting(most, BATCH_BYTES), largest), 1) for most in _largest_behind(view)]
+    if is_fixed:
+        sizes = [largest] * len(sizes)
     # Any first part of this order is spread over all of them: a user's samples may be sorted.
     order = np.argsort(np.arange(len(cut)) * _GOLDEN % 1.0, kind="stable") if wanted[0] < total else range(len(cut))
     waiting = deque(cut[i] for i in order)
@@ -80,6 +91,11 @@ def stage_batches(view: GraphView, batches: Batches) -> Batches | StagedBatches:
             seen, size = seen + count_samples(joining), sizes[place]
             stages.append(Stage(node_key(node), size, joining))
     return StagedBatches(first, tuple(stages)) if stages else cut
+
+
+def _are_large(view: GraphView, samples: int) -> bool:
+    """Whether the activations of so many samples are large."""
+    return affordable_samples(view, BATCH_BYTES) < samples
 
 
 def _samples_by_node(view: GraphView, total: int) -> list[int]:

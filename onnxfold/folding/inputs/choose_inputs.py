@@ -21,7 +21,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import checked_labels, input_infos, require_file, require_samples, select_samples
 from onnxfold.inputs.given_samples import UserSources, given_samples
-from onnxfold.inputs.input_plan import InputRequest, planned_samples
+from onnxfold.inputs.input_plan import InputRequest, planned_leaves
 from onnxfold.inputs.make_inputs import model_inputs
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import LEAVES
@@ -66,7 +66,7 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     if not held:
         raise ConfigError(f"{count} samples are too few to hold a quarter of them out: give more")
     order = np.random.default_rng(config.seed).permutation(count)
-    most, _ = planned_samples(view, forward_cost(view), InputRequest(config.samples))
+    most = planned_leaves(view, forward_cost(view), InputRequest(config.samples))
     shown = min(max(most // batch, 1), (count - held) // batch) * batch
     decide, rest = np.sort(order[:held]), np.sort(order[held : held + shown])
     held_out = list(in_batches(select_samples(samples.arrays, decide), fixed or _BATCH))
@@ -108,9 +108,13 @@ def choose_inputs(
         _require_run(view, inputs)
         # What a clock cut is made again by its steps alone.
         if kind == "auto" and inputs.facts.is_inverted and are_large(inputs) and not (inputs.cut or request.steps):
-            leaves = model_inputs(view, LEAVES, sources, request, cache=cache, progress=progress)
+            alike = replace(request, samples=request.samples or count_samples(inputs.batches))
+            leaves = model_inputs(view, LEAVES, sources, alike, cache=cache, progress=progress)
             leaves = replace(leaves, reason="tried beside inverted images")
             inputs = compare_inputs(opened, [inputs, leaves], config.seed, cache, progress)
+            if not inputs.facts.is_inverted:
+                leaves = model_inputs(view, LEAVES, sources, request, cache=cache, progress=progress)
+                inputs = replace(leaves, reason=inputs.reason)
         elif inputs.facts.is_data and are_large(inputs) and method.partitioner.needs_moments:
             inputs = compare_inputs(opened, [inputs, replace(inputs, is_doubted=True)], config.seed, cache, progress)
     except (VerificationError, MemoryError) as error:

@@ -26,7 +26,7 @@ from onnxfold.inputs.images.input_scale import has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.interface import Others, token_interface, whole_feeds
-from onnxfold.inputs.walk_batches import affordable_samples
+from onnxfold.inputs.walk_batches import BATCH, affordable_samples
 from onnxfold.machine import memory
 from onnxfold.statistics.activations import Batches
 
@@ -200,7 +200,6 @@ def _surfaces(
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
 SAMPLES = 512
-BATCH = 64
 #: Memory for the activations of one network where nobody says how many samples there shall be.
 ACTIVATION_BYTES = 400 << 20
 _MIN_SAMPLES = 32
