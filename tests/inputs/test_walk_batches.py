@@ -15,7 +15,8 @@ import onnxfold
 from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs import walk_batches
+from onnxfold.inputs import input_plan, walk_batches
+from onnxfold.inputs.input_plan import InputRequest, planned_leaves
 from onnxfold.inputs.sample_kinds import DATA
 from onnxfold.inputs.walk_batches import enough_samples, stage_batches
 from onnxfold.statistics.activations import Activations, Batches, Stage, StagedBatches
@@ -135,6 +136,40 @@ def test_a_staged_walk_computes_what_a_plain_one_does(counts: bool) -> None:
         assert len(values) == samples
         wanted = np.concatenate(plain[name])[:samples]
         np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.usefixtures("small")
+def test_batches_of_a_fixed_size_join_as_they_are() -> None:
+    view, batches = _network([1, 2, 1]), _batches(32, 1)
+    staged = stage_batches(view, batches, is_fixed=True)
+    assert isinstance(staged, StagedBatches)
+    joined = [*staged.first, *(batch for stage in staged.stages for batch in stage.joining)]
+    assert _samples(staged.first) == [1] * 8
+    assert _samples(joined) == [1] * 32
+    plain, made = _walk(view, joined), _walk(view, staged)
+    for name, samples in (("a0", 8), ("z", 32)):
+        assert [len(part) for part in made[name]] == [1] * samples
+        for values, wanted in zip(made[name], plain[name], strict=False):
+            np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("strides", "cost", "request_", "count"),
+    [
+        pytest.param([1, 2, 1], 1e6, InputRequest(), 256, id="as many as gain"),
+        pytest.param([1, 2, 1], 6e9, InputRequest(), 192, id="as many as the cost allows"),
+        pytest.param([1, 2, 1], 1e11, InputRequest(), 32, id="a costly network"),
+        pytest.param([1, 1, 1], 1e6, InputRequest(), 25, id="without strides"),
+        pytest.param([1, 2, 1], 1e6, InputRequest(samples=40), 40, id="as many as are asked for"),
+        pytest.param([1, 2, 1], 6e9, InputRequest(seconds=16.0), 128, id="a limit of time"),
+    ],
+)
+def test_more_images_are_drawn_where_walks_take_them_behind_strides(
+    monkeypatch: pytest.MonkeyPatch, strides: list[int], cost: float, request_: InputRequest, count: int
+) -> None:
+    monkeypatch.setattr(input_plan, "ACTIVATION_BYTES", 1)
+    monkeypatch.setattr(walk_batches, "BATCH_BYTES", 1 << 17)
+    assert planned_leaves(_network(strides), cost, request_) == count
 
 
 def test_samples_join_in_front_of_the_first_node() -> None:
