@@ -177,7 +177,8 @@ def _detects(view: GraphView, ends: Sequence[_End], samples: int, *, has_image: 
             return True
     if len(ends) < 2:
         return False
-    heads = [end.shape for end in ends if len(end.shape) in (4, 5) and end.is_linear]
+    # Landmarks of a face, (1, 1, 1404), are no map.
+    heads = [e.shape for e in ends if len(e.shape) in (4, 5) and e.is_linear and min(e.shape[-2:]) > 1]
     several_strides = len({s[1] for s in heads}) == 1 and len({s[-2:] for s in heads}) > 1
     return several_strides or any(len(end.shape) == 3 and end.shape[2] == 4 for end in ends)
 

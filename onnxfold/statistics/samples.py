@@ -10,6 +10,7 @@ Reference: Sun et al., "Massive Activations in Large Language Models", arXiv 240
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ def unit_samples(values: Array, axis: int, positions: Positions, stride: int) ->
     """Return samples of units, shape (S, n_units)."""
     width = values.shape[axis]
     if values.ndim > 2 and axis % values.ndim == 1 and positions.shape[1] == 1:  # read as they lie in memory
-        return _channel_samples(values.reshape(len(values), width, -1), positions[:, 0], stride)
+        return _channel_samples(values.reshape(len(values), width, prod(values.shape[2:])), positions[:, 0], stride)
     moved = np.moveaxis(values, axis, -1)
     if stride > 1:  # without a copy of everything
         places = np.arange(0, values.size // width, stride)

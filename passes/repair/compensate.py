@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64
 
 def _read_positions(x: Array, sample: Array, positions: npt.NDArray[np.int64]) -> Samples:
     """Return what stands at positions (S, taps) of the flat maps of some samples, shape (S, C, taps)."""
-    maps = x.reshape(*x.shape[:2], -1)
+    maps = x.reshape(*x.shape[:2], prod(x.shape[2:]))
     read: Samples = np.empty((len(sample), x.shape[1], positions.shape[1]), np.float32)
     borders = np.flatnonzero(np.diff(sample, prepend=-1, append=-1))  # of runs of places in one sample
     for begin, end in pairwise(borders.tolist()):

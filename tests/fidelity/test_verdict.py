@@ -285,6 +285,17 @@ def test_vectors_of_pieces_of_a_recording_are_no_map_of_classes(of_sound: bool, 
     assert answer_kinds(load(builder.build()), {name: (4, 6, 40, 16)}, 4) == {name: kind}
 
 
+def test_landmarks_beside_a_score_are_no_detections() -> None:
+    """Of a face mesh both come from convolutions that read the whole of the last map."""
+    builder = GraphBuilder("mesh", 0, (3, 12, 12))
+    for numbers in (1404, 1):
+        weight = builder.constant(f"w{numbers}", builder.normal(numbers, 3, 12, 12))
+        whole = builder.node("Conv", ["x", weight], (numbers, 1, 1), kernel_shape=[12, 12])
+        builder.output(builder.node("Transpose", [whole], (1, 1, numbers), perm=[0, 2, 3, 1]), f"y{numbers}")
+    kinds = answer_kinds(load(builder.build()), {"y1404": (4, 1, 1, 1404), "y1": (4, 1, 1, 1)}, 4)
+    assert set(kinds.values()) == {AnswerKind.REGRESSION}
+
+
 def test_the_output_that_keeps_least_speaks_for_all() -> None:
     outputs = [Fidelity("scores", 0.0, snr_db=math.inf), Fidelity("points", 0.01, snr_db=36.0)]
     verdict = verdict_on(FidelityReport(outputs, 9, "given data"))

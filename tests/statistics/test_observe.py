@@ -224,6 +224,16 @@ def test_mean_and_variance_over_batches() -> None:
     np.testing.assert_allclose(last.mean, exact.mean(axis=(0, 1)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 4, 7), (2, 5, 11), (4, 5, 1, 1), (0, 5, 3, 3), (3, 5, 0)])
+@pytest.mark.parametrize("stride", [1, 2, 9, 100])
+@pytest.mark.parametrize("channels", [[0, 1, 2, 3, 4], [4, 1]])
+def test_samples_of_images_are_those_of_any_array(shape: tuple[int, ...], stride: int, channels: list[int]) -> None:
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    positions = np.array(channels)[:, None]
+    seen = unit_samples(values, 1, positions, stride)
+    np.testing.assert_array_equal(seen, unit_samples(np.moveaxis(values, 1, -1).copy(), -1, positions, stride))
+
+
 @pytest.mark.parametrize("stride", [1, 3])
 def test_samples_of_units(stride: int) -> None:
     """Unit u lies at positions[u]; every occurrence is a sample."""
