@@ -63,7 +63,7 @@ class FoldedModel:
             return WrittenModel(view, replace(self.size, size_bytes=file_bytes(view)), self.inputs, notes=(note,))
         inputs = self.inputs or inputs
         assert inputs is not None, "a request that quantises runs the network"
-        made = quantize_int8(self.view, None if inputs.are_tokens else inputs.batches, progress)
+        made = quantize_int8(self.view, None if inputs.are_tokens else inputs.walked(self.view), progress)
         size = replace(self.size, size_bytes=file_bytes(made.view))
         record = QuantizationRecord(config.dtype, made.weights, made.float_weights, self.size.size_bytes)
         return WrittenModel(made.view, size, inputs, record, made.notes)
