@@ -44,6 +44,8 @@ _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
 _RUN_COST = 3.5e11
 #: The same where a walk takes most of them behind strides only: half a minute.
 _STAGED_COST, _MOST_STAGED = 1.2e12, 256
+#: Bytes of these samples themselves, all of which a walk holds.
+_STAGED_BYTES = 1 << 27
 #: Fewest samples, and where every layer sees many positions of each.
 _FEWEST_SAMPLES, _FEWEST_LARGE = 32, 8
 #: Bytes of the images of a folder, where nobody says how many there shall be; and the fewest of these.
@@ -110,7 +112,9 @@ def planned_leaves(view: GraphView, cost: float, requested: InputRequest) -> int
     samples, _ = planned_samples(view, cost, requested)
     if requested.samples is not None or not cost:
         return samples
-    most = min(_MOST_STAGED, int(_STAGED_COST / cost), most_samples(view), requested.most(cost, _RUN_PER_SECOND))
+    drawn = 4 * sum(map(prod, sample_shapes(view).values())) // common_batch(view)
+    most = min(_MOST_STAGED, int(_STAGED_COST / cost), _STAGED_BYTES // max(drawn, 1))
+    most = min(most, most_samples(view), requested.most(cost, _RUN_PER_SECOND))
     most -= most % BATCH
     return most if most > samples and takes_more_behind_strides(view, most) else samples
 

@@ -172,6 +172,13 @@ def test_more_images_are_drawn_where_walks_take_them_behind_strides(
     assert planned_leaves(_network(strides), cost, request_) == count
 
 
+def test_images_that_are_drawn_take_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_plan, "ACTIVATION_BYTES", 1)
+    monkeypatch.setattr(walk_batches, "BATCH_BYTES", 1 << 17)
+    monkeypatch.setattr(input_plan, "_STAGED_BYTES", 150 * 4 * 4 * _SIDE**2)
+    assert planned_leaves(_network([1, 2, 1]), 1e6, InputRequest()) == 128
+
+
 def test_samples_join_in_front_of_the_first_node() -> None:
     """Nothing is computed yet."""
     view, batches = _network([1]), _batches(12, 4)
