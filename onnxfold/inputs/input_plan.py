@@ -114,7 +114,10 @@ def planned_leaves(view: GraphView, cost: float, requested: InputRequest) -> int
         return samples
     drawn = 4 * sum(map(prod, sample_shapes(view).values())) // common_batch(view)
     most = min(_MOST_STAGED, int(_STAGED_COST / cost), _STAGED_BYTES // max(drawn, 1))
-    most = min(most, most_samples(view), requested.most(cost, _RUN_PER_SECOND))
+    most = min(most, requested.most(cost, _RUN_PER_SECOND))
+    if most <= samples:  # of small images, nothing more is counted
+        return samples
+    most = min(most, most_samples(view))
     most -= most % BATCH
     return most if most > samples and takes_more_behind_strides(view, most) else samples
 

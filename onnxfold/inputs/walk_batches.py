@@ -69,9 +69,8 @@ def stage_batches(view: GraphView, batches: Batches, *, is_fixed: bool = False) 
         return cut
     total = count_samples(cut)
     wanted = _samples_by_node(view, total)
-    sizes = [max(min(_fitting(most, BATCH_BYTES), largest), 1) for most in _largest_behind(view)]
-    if is_fixed:
-        sizes = [largest] * len(sizes)
+    fitting = [largest if is_fixed else _fitting(most, BATCH_BYTES) for most in _largest_behind(view)]
+    sizes = [max(min(size, largest), 1) for size in fitting]
     # Any first part of this order is spread over all of them: a user's samples may be sorted.
     order = np.argsort(np.arange(len(cut)) * _GOLDEN % 1.0, kind="stable") if wanted[0] < total else range(len(cut))
     waiting = deque(cut[i] for i in order)
