@@ -107,9 +107,8 @@ def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tu
     return count, (f"{requested.samples} samples were requested; {limit} allows {count}",)
 
 
-def planned_leaves(view: GraphView, cost: float, requested: InputRequest) -> int:
-    """Return the number of samples to draw where none are inverted: more of them, where they take little time."""
-    samples, _ = planned_samples(view, cost, requested)
+def planned_leaves(view: GraphView, samples: int, cost: float, requested: InputRequest) -> int:
+    """Return the number of samples to draw where none are inverted: more than planned, where they take little time."""
     if requested.samples is not None or not cost:
         return samples
     drawn = 4 * sum(map(prod, sample_shapes(view).values())) // common_batch(view)

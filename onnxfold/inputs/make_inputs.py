@@ -84,7 +84,7 @@ class _Generation:
         self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
         self.cost = forward_cost(view) or sample_cost(view)  # of a sample
         self.samples, self.notes = planned_samples(view, self.cost, requested)
-        self.leaves = planned_leaves(view, self.cost, requested)
+        self.leaves = planned_leaves(view, self.samples, self.cost, requested)
         self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:

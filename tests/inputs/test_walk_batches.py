@@ -16,7 +16,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan, walk_batches
-from onnxfold.inputs.input_plan import InputRequest, planned_leaves
+from onnxfold.inputs.input_plan import InputRequest, planned_leaves, planned_samples
 from onnxfold.inputs.sample_kinds import DATA
 from onnxfold.inputs.walk_batches import enough_samples, stage_batches
 from onnxfold.statistics.activations import Activations, Batches, Stage, StagedBatches
@@ -153,6 +153,11 @@ def test_batches_of_a_fixed_size_join_as_they_are() -> None:
             np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+def _planned_leaves(strides: list[int], cost: float, requested: InputRequest) -> int:
+    view = _network(strides)
+    return planned_leaves(view, planned_samples(view, cost, requested)[0], cost, requested)
+
+
 @pytest.mark.parametrize(
     ("strides", "cost", "request_", "count"),
     [
@@ -169,14 +174,14 @@ def test_more_images_are_drawn_where_walks_take_them_behind_strides(
 ) -> None:
     monkeypatch.setattr(input_plan, "ACTIVATION_BYTES", 1)
     monkeypatch.setattr(walk_batches, "BATCH_BYTES", 1 << 17)
-    assert planned_leaves(_network(strides), cost, request_) == count
+    assert _planned_leaves(strides, cost, request_) == count
 
 
 def test_images_that_are_drawn_take_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_plan, "ACTIVATION_BYTES", 1)
     monkeypatch.setattr(walk_batches, "BATCH_BYTES", 1 << 17)
     monkeypatch.setattr(input_plan, "_STAGED_BYTES", 150 * 4 * 4 * _SIDE**2)
-    assert planned_leaves(_network([1, 2, 1]), 1e6, InputRequest()) == 128
+    assert _planned_leaves([1, 2, 1], 1e6, InputRequest()) == 128
 
 
 def test_samples_join_in_front_of_the_first_node() -> None:

@@ -21,7 +21,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import checked_labels, input_infos, require_file, require_samples, select_samples
 from onnxfold.inputs.given_samples import UserSources, given_samples
-from onnxfold.inputs.input_plan import InputRequest, planned_leaves
+from onnxfold.inputs.input_plan import InputRequest, planned_leaves, planned_samples
 from onnxfold.inputs.make_inputs import model_inputs
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import LEAVES
@@ -66,7 +66,8 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     if not held:
         raise ConfigError(f"{count} samples are too few to hold a quarter of them out: give more")
     order = np.random.default_rng(config.seed).permutation(count)
-    most = planned_leaves(view, forward_cost(view), InputRequest(config.samples))
+    cost, requested = forward_cost(view), InputRequest(config.samples)
+    most = planned_leaves(view, planned_samples(view, cost, requested)[0], cost, requested)
     shown = min(max(most // batch, 1), (count - held) // batch) * batch
     decide, rest = np.sort(order[:held]), np.sort(order[held : held + shown])
     held_out = list(in_batches(select_samples(samples.arrays, decide), fixed or _BATCH))
