@@ -50,7 +50,8 @@ class Drops:
             for consumer in self._of:
                 consumer.settle(self._places)
             self._places = np.arange(len(self.units))
-        gone = np.searchsorted(self.units, [unit for unit, _ in steps])
+        order = np.argsort(self.units)
+        gone = order[np.searchsorted(self.units, [unit for unit, _ in steps], sorter=order)]
         cost = sum(consumer.give_up(self._places[gone]) for consumer in self._of)
         self.units, self._places = np.delete(self.units, gone), np.delete(self._places, gone)
         return cost
@@ -99,7 +100,7 @@ class _Waiting:
     def settle(self, left: Labels) -> None:
         """Bring the matrices up to date, over the places that are left."""
         a, v, w = (np.ascontiguousarray(panel[: self._waiting, left].T) for panel in self._panels)
-        self._gram, self._precision = (keep_units(matrix, left) for matrix in (self._gram, self._precision))
+        self._gram, self._precision = (_keep_units(matrix, left) for matrix in (self._gram, self._precision))
         for rows in parts(len(left), _PART):
             self._precision[rows, : rows.stop] -= v[rows] @ a[: rows.stop].T
             self._gram[rows, : rows.stop] -= v[rows] @ w[: rows.stop].T
@@ -110,7 +111,7 @@ class _Waiting:
         self._waiting = 0
 
 
-def keep_units(matrix: Kept, left: Labels) -> Kept:
+def _keep_units(matrix: Kept, left: Labels) -> Kept:
     """Return some rows and columns of a matrix, in its memory, which is used up."""
     for rows in row_parts(len(left)):  # none is written before it was read
         matrix[rows, : len(left)] = matrix[left[rows]][:, left]

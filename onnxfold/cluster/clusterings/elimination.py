@@ -2,23 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_lapack_funcs
 
-from onnxfold.cluster.clusterings.drops import Drops, Kept, keep_units
+from onnxfold.cluster.clusterings.drops import Drops, Kept
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.samples import WIDE, row_parts
+from onnxfold.statistics.samples import row_parts
 
 #: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
 MERGE_CHARGE = 1.5
 #: Added to the diagonal of C, relative to its mean.
 RIDGE = 1e-3
-#: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
+#: Groups up to this size lose one channel at a time, in float64, larger ones a fixed portion of what is left.
 _ONE_BY_ONE = 256
 _PORTIONS = 64
 #: Variance of a channel in relation to what the others leave of it (the variance inflation factor), up to which float32
@@ -117,8 +118,8 @@ class _State:
             b = int(best[a])
             if a in used_places or b in used_places:
                 continue
-            gone, into = max(a, b), min(a, b)
-            chosen.append((int(self.units[places[gone]]), -1 if a == b else int(self.units[places[into]])))
+            into, gone = sorted(self.units[places[[a, b]]].tolist())
+            chosen.append((gone, -1 if a == b else into))
             used_places |= {a, b}
             if len(chosen) == count:
                 break
@@ -173,7 +174,7 @@ class _State:
                 clusters[b].append(a)
                 merged.append((a, b))
                 charge[column] = self.merge_charge
-        left = np.delete(np.arange(len(self.units)), [place[gone] for gone, _ in steps])
+        freed = np.array([place[gone] for gone, _ in steps])
         cost = 0.0
         for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):
             # x = (I - U V^T) x + residual: what the channels left predict, and a residual along U.
@@ -183,25 +184,32 @@ class _State:
             gram_u = gram @ directions
             lost = directions.T @ gram_u
             cost += float((charge * np.diag(lost @ inner)).sum())
-            # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - H - H^T, H = V W^T.
+            # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - V W^T - W V^T.
             w = gram_u - 0.5 * (v @ lost)
-            if len(gram) <= WIDE:
-                half = v @ w.T
-                gram -= half
-                gram -= half.T
-                precision -= v @ certain.T
-            else:
-                for rows in row_parts(len(gram)):
-                    gram[rows] -= v[rows] @ w.T
-                    gram[rows] -= w[rows] @ v.T
-                    precision[rows] -= v[rows] @ certain.T
+            vw, wv = np.hstack([v, w]), np.hstack([w, v]).T
+            for rows in row_parts(len(gram)):
+                gram[rows] -= vw[rows] @ wv
+                precision[rows] -= v[rows] @ certain.T
             for matrix in (gram, precision):
                 for a, b in merged:
                     matrix[b] += matrix[a]
                     matrix[:, b] += matrix[:, a]
-            self.grams[i], self.precisions[i] = (keep_units(m, left) for m in (gram, precision))
-        self.units, self.share = self.units[left], self.share[left]
+            self.grams[i], self.precisions[i] = (_fill_places(m, freed) for m in (gram, precision))
+        self.units, self.share = _fill_places(self.units, freed), _fill_places(self.share, freed)
         return cost
+
+
+def _fill_places(values: npt.NDArray[Any], freed: Labels) -> npt.NDArray[Any]:
+    """Return values, along all axes, without some places, which the last ones take, in the memory of the values."""
+    stays = np.ones(len(values), bool)
+    stays[freed] = False
+    left = int(stays.sum())
+    moved, into = left + np.flatnonzero(stays[left:]), np.flatnonzero(~stays[:left])
+    for axis in range(values.ndim):
+        along = values.swapaxes(0, axis)
+        along[into] = along[moved]
+        values = values[(slice(None),) * axis + (slice(left),)]
+    return values
 
 
 def _pair_differences(matrix: Kept) -> Kept:
@@ -214,8 +222,8 @@ def _pair_differences(matrix: Kept) -> Kept:
 
 
 def _inverse(covariance: Matrix, ridge: float) -> Kept:
-    """Return (C + ridge I)^-1; of a wide layer in place and in float32, unless that is too coarse for what is left."""
-    if len(covariance) <= WIDE:
+    """Return (C + ridge I)^-1; of a large group in float32, unless that is too coarse for what is left."""
+    if len(covariance) <= _ONE_BY_ONE:
         matrix = covariance.copy()
         matrix[np.diag_indices_from(matrix)] += ridge
         return np.asarray(np.linalg.inv(matrix), np.float64)
