@@ -13,7 +13,7 @@ from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.task import Candidates
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.samples import row_parts
+from onnxfold.statistics.samples import parts, row_parts
 
 #: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
 MERGE_CHARGE = 1.5
@@ -22,6 +22,8 @@ RIDGE = 1e-3
 #: Groups up to this size lose one channel at a time, in float64, larger ones a fixed portion of what is left.
 _ONE_BY_ONE = 256
 _PORTIONS = 64
+#: Costs that are computed at once: so few that they stay close to a core.
+_TILE = 1 << 17
 #: Variance of a channel in relation to what the others leave of it (the variance inflation factor), up to which float32
 #: will do: its rounding is multiplied by as much.
 _MOST_INFLATION = 100.0
@@ -106,9 +108,10 @@ class _State:
         """Return up to `count` eliminations (gone, into) that share no unit, the cheapest first."""
         places = np.flatnonzero(inside)
         if self.merges:
-            costs = self.costs(places)
-            best = costs.argmin(axis=1)
-            least = costs[np.arange(len(best)), best]
+            best, least = np.empty(len(places), np.int64), np.empty(len(places))
+            for rows in parts(len(places), max(_TILE // len(places), 1)):
+                costs = self.costs(places, rows)
+                best[rows], least[rows] = costs.argmin(axis=1), costs.min(axis=1)
         else:
             best, least = np.arange(len(places)), self.drops(places)
         order = [int(least.argmin())] if count == 1 else np.argsort(least, kind="stable").tolist()
@@ -132,26 +135,36 @@ class _State:
             total += gram.diagonal()[places] / precision.diagonal()[places]
         return total
 
-    def costs(self, places: Labels) -> Matrix:
-        """Return (1) of every merge, charged, and of every drop on the diagonal.
+    def costs(self, places: Labels, rows: slice = slice(None)) -> npt.NDArray[np.floating]:
+        """Return (1) of merges of some of the places with all, charged, and of their drops where both are one.
 
         (1) does not hang on the length of u, so u = e_a / s_a - e_b / s_b, with the shares s, stands for a merge.
         """
-        total = np.zeros((len(places), len(places)))
-        weight = 1.0 / self.share[places]
-        plain, whole = bool((weight == 1.0).all()), len(places) == len(self.units)
-        for matrices in zip(self.grams, self.precisions, strict=True):
-            gram, precision = matrices if whole else (m[np.ix_(places, places)] for m in matrices)
-            if not plain:
-                gram, precision = (m * weight * weight[:, None] for m in (gram, precision))
-            lost, certain = _pair_differences(gram), _pair_differences(precision)
-            np.fill_diagonal(certain, 1.0)
+        own = np.arange(len(places))[rows]
+        total = np.zeros((len(own), len(places)), np.result_type(np.float32, *self.grams))
+        itself = np.arange(len(own)), own
+        for gram, precision in zip(self.grams, self.precisions, strict=True):
+            lost, certain = (self._pair_differences(matrix, places, own) for matrix in (gram, precision))
+            certain[itself] = 1.0
             np.maximum(certain, np.finfo(certain.dtype).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
                 total += np.divide(lost, certain, out=lost)
         total *= self.merge_charge
-        np.fill_diagonal(total, self.drops(places))
+        total[itself] = self.drops(places[own])
         return total
+
+    def _pair_differences(self, matrix: Kept, places: Labels, own: Labels) -> Kept:
+        """Return u^T M u of merges of some of the places with all."""
+        weight = (1.0 / self.share[places]).astype(matrix.dtype)
+        diagonal = matrix.diagonal()[places] * weight**2
+        whole = len(places) == len(self.units)
+        quadratic = matrix[own[0] : own[-1] + 1] * -2.0 if whole else matrix[np.ix_(places[own], places)] * -2.0
+        if (weight != 1.0).any():
+            quadratic *= weight
+            quadratic *= weight[own, None]
+        quadratic += diagonal
+        quadratic += diagonal[own, None]
+        return np.asarray(quadratic)
 
     def give_up(self, steps: list[tuple[int, int]]) -> float:
         """Carry C^-1 and G over to what is left after some eliminations; return what they cost together.
@@ -210,15 +223,6 @@ def _fill_places(values: npt.NDArray[Any], freed: Labels) -> npt.NDArray[Any]:
         along[into] = along[moved]
         values = values[(slice(None),) * axis + (slice(left),)]
     return values
-
-
-def _pair_differences(matrix: Kept) -> Kept:
-    """Return u^T M u for the differences u = e_a - e_b of all pairs."""
-    diagonal = matrix.diagonal()
-    quadratic: Kept = matrix * -2.0
-    quadratic += diagonal
-    quadratic += diagonal[:, None]
-    return quadratic
 
 
 def _inverse(covariance: Matrix, ridge: float) -> Kept:
