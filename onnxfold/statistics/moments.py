@@ -21,14 +21,17 @@ _PART = 1 << 17
 
 
 class SecondMoments:
-    """Means of two vectors x and y, and their centred products, put together batch by batch."""
+    """Means of two vectors x and y, and their centred products, put together batch by batch.
 
-    def __init__(self, n: int, k: int, pair: Callable[[Matrix, Matrix], Matrix]) -> None:
+    Products are of shape (n,), position by position, or (n, k), of all positions with all.
+    """
+
+    def __init__(self, *shape: int) -> None:
         self.count = 0
-        self.mean_x: Matrix = np.zeros(n)
-        self.mean_y: Matrix = np.zeros(k)
-        self._pair = pair
-        self._products = pair(self.mean_x, self.mean_y)
+        self.mean_x: Matrix = np.zeros(shape[0])
+        self.mean_y: Matrix = np.zeros(shape[-1])
+        self._pair: Callable[[Matrix, Matrix], Matrix] = np.multiply if len(shape) == 1 else np.multiply.outer
+        self._products: Matrix = np.zeros(shape)
 
     def put(self, count: int, x: "Centre", y: "Centre", products: Array) -> None:
         """Add a batch of so many samples: the centres of x and y, and the sums of the products of what they left."""
@@ -42,7 +45,9 @@ class SecondMoments:
             apart = self._pair(off_x, off_y)
             apart *= self.count * count / total
             batch += apart
-        self._products += batch
+            self._products += batch
+        else:
+            self._products = batch
         self.mean_x += off_x * (count / total)
         self.mean_y += off_y * (count / total)
         self.count = total
@@ -99,7 +104,7 @@ class ChannelMoments:
 
     def __init__(self, batches: Sequence[Array], axis: int) -> None:
         width = batches[0].shape[axis]
-        moments = SecondMoments(width, width, np.multiply)
+        moments = SecondMoments(width)
         for values in batches:
             if values.size:
                 are_images = values.ndim > 2 and axis % values.ndim == 1
@@ -139,7 +144,7 @@ class ChannelCorrelations:
     """Correlation, channel by channel, of activations that lie beside each other, put together batch by batch."""
 
     def __init__(self, n: int) -> None:
-        self._xy, self._xx, self._yy = (SecondMoments(n, n, np.multiply) for _ in range(3))
+        self._xy, self._xx, self._yy = (SecondMoments(n) for _ in range(3))
 
     def add(self, x: Array, y: Array) -> None:
         """Add a batch, both of shape (..., n)."""
@@ -172,7 +177,7 @@ class SplitMoments:
     """
 
     def __init__(self, batches: Iterable[Samples], n: int) -> None:
-        self._halves = tuple(SecondMoments(n, n, np.multiply.outer) for _ in range(2))
+        self._halves = tuple(SecondMoments(n, n) for _ in range(2))
         self._waiting: tuple[list[Samples], list[Samples]] = ([], [])
         for samples in batches:
             self._take(samples)
@@ -219,7 +224,7 @@ class SplitMoments:
     def join(self) -> SecondMoments:
         """Return the moments of all samples, in the memory of a half: these ones are used up."""
         whole, rest = self._halves
-        self._halves = (SecondMoments(0, 0, np.multiply.outer),) * 2
+        self._halves = (SecondMoments(0, 0),) * 2
         whole.join(rest)
         return whole
 
@@ -228,8 +233,8 @@ class CrossMoments(SecondMoments):
     """Covariances of samples (x, y): `covariance` is that of x and y, shape (n, k)."""
 
     def __init__(self, n: int, k: int) -> None:
-        super().__init__(n, k, np.multiply.outer)
-        self._yy = SecondMoments(k, k, np.multiply.outer)
+        super().__init__(n, k)
+        self._yy = SecondMoments(k, k)
 
     def add(self, x: Samples, y: Samples) -> None:
         """Add samples of shape (S, n) and (S, k)."""

@@ -188,19 +188,19 @@ class _State:
                 merged.append((a, b))
                 charge[column] = self.merge_charge
         freed = np.array([place[gone] for gone, _ in steps])
+        moved = np.flatnonzero(directions.any(axis=1))
+        directions = directions[moved]
         cost = 0.0
         for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):
             # x = (I - U V^T) x + residual: what the channels left predict, and a residual along U.
-            certain = precision @ directions
-            inner = np.linalg.inv(directions.T @ certain)
+            certain, gram_u = ((directions.T @ matrix[moved]).T for matrix in (precision, gram))
+            inner, lost = np.linalg.inv(directions.T @ certain[moved]), directions.T @ gram_u[moved]
             v = certain @ inner
-            gram_u = gram @ directions
-            lost = directions.T @ gram_u
             cost += float((charge * np.diag(lost @ inner)).sum())
             # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - V W^T - W V^T.
             w = gram_u - 0.5 * (v @ lost)
             vw, wv = np.hstack([v, w]), np.hstack([w, v]).T
-            for rows in row_parts(len(gram)):
+            for rows in parts(len(gram)):
                 gram[rows] -= vw[rows] @ wv
                 precision[rows] -= v[rows] @ certain.T
             for matrix in (gram, precision):
