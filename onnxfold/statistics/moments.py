@@ -93,10 +93,16 @@ class Centre(NamedTuple):
 
 def remove_mean(values: Array, axes: int | tuple[int, ...] = 0, *, out: Array | None = None) -> tuple[Array, Centre]:
     """Return values without their mean over some axes, in `out` where it is given, and that mean."""
-    shift = values.mean(axis=axes, dtype=np.float64).astype(values.dtype)
+    shift = _mean(values, axes).astype(values.dtype)
     rest = np.subtract(values, np.expand_dims(shift, axes), out=out)
     # What rounding left of the mean is measured: zero for what is constant.
-    return rest, Centre(shift.astype(np.float64), rest.mean(axis=axes, dtype=np.float64))
+    return rest, Centre(shift.astype(np.float64), _mean(rest, axes))
+
+
+def _mean(values: Array, axes: int | tuple[int, ...]) -> Matrix:
+    if axes == 0 and values.ndim == 2:  # the same, in a third of the time where rows are short
+        return np.asarray(np.einsum("ij->j", values, dtype=np.float64)) / len(values)
+    return np.asarray(values.mean(axis=axes, dtype=np.float64))
 
 
 class ChannelMoments:
