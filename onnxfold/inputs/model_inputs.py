@@ -37,9 +37,19 @@ class ModelInputs:
     is_doubted: bool = False  # whether fits trust large images of a user only in part
     is_mirrored: bool = False  # whether every sample has its mirror image behind it
 
-    def few_samples(self, samples: int) -> dict[str, Array]:
-        """Return so many samples for what runs the network once per group: of a language model, a few short ones."""
-        return self._first_samples(samples) if self.tokens.short is None else self.tokens.short
+    def few_batches(self, samples: int) -> Batches:
+        """Return about so many samples for what runs the network once per group: of a language model, few short ones.
+
+        They are one batch, unless its size is fixed.
+        """
+        if self.tokens.short is not None:
+            return [self.tokens.short]
+        first = self.batches[0]
+        return (
+            self.batches[: max(samples // sample_count(first), 1)]
+            if self.fixed_batch
+            else [next(in_batches(first, samples))]
+        )
 
     def _first_samples(self, samples: int) -> dict[str, Array]:
         first = self.batches[0]

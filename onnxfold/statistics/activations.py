@@ -71,9 +71,9 @@ class WaitingBatches(Sequence[Array]):
         self._batches.append(values)
         self.held_bytes += getattr(values, "nbytes", 0)
 
-    def repeat_first(self) -> None:
-        """Let the first batch be the last one, too; it is there once."""
-        self._batches.append(self._batches[0])
+    def repeat_first(self, count: int) -> None:
+        """Let the first batches be the last ones, too; they are there once."""
+        self._batches += self._batches[:count]
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -180,14 +180,14 @@ class Activations:
         if memory.held_bytes() > self._floor + _HELD_BYTES:
             self._floor = memory.give_back()
 
-    def fork(self) -> None:
-        """Let one more batch, the last one then, go on from where the first one is."""
+    def fork(self, count: int = 1) -> None:
+        """Let more batches, the last ones then, go on from where as many first ones are."""
         for name, batches in self.values.items():
             if isinstance(batches, WaitingBatches):
-                batches.repeat_first()
+                batches.repeat_first(count)
             else:
-                self.values[name] = [*batches, batches[0]]
-        self._counts.append(self._counts[0])
+                self.values[name] = [*batches, *batches[:count]]
+        self._counts += self._counts[:count]
 
     def release(self, node: NodeProto) -> None:
         """Forget what nobody reads after this node."""

@@ -86,9 +86,9 @@ def test_a_trial_of_a_recurrence_that_reads_what_it_writes() -> None:
     """
     body += "".join(f"a{i + 1} = Relu (a{i})\n" for i in range(20)) + "y = Relu (a20)"  # the last nodes run alone
     view = load(_model(body, "float[n, 5, 6] x", w=(1, 18, 6), r=(1, 18, 6)))
-    changes = [Change(0, tensor, lambda values: values * 0.5) for tensor in ("steps", "states")]
+    changes = [Change(0, tensor, lambda _: lambda values: values * 0.5) for tensor in ("steps", "states")]
     batch = {"x": np.random.default_rng(0).random((4, 5, 6), np.float32)}
-    outcomes = run_trials(view, batch, {"states": changes}, lambda done, count: None)
+    outcomes = run_trials(view, [batch], {"states": changes}, lambda done, count: None)
     assert outcomes[0].mean_loss > 0.0
 
 

@@ -177,7 +177,7 @@ def test_a_probe_measures_what_the_fold_does(kind: str, factor: float) -> None:
     narrow = view.copy()
     FoldChannels(FoldPlan((groups[i],), (found.partition(WIDTH // 2),)), (), ())(narrow)
     was, is_now = (run(to_model(one), IDS)[0].reshape(-1, WIDTH) for one in (view, narrow))
-    lost = relative_error(was, is_now)
+    lost = relative_error([was], [is_now])
     assert lost > 0.01
     assert factors[i] * found.errors[WIDTH // 2] == pytest.approx(factor * lost, rel=1e-3)
 

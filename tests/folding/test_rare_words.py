@@ -169,7 +169,7 @@ def test_a_probe_measures_what_the_fold_does() -> None:
     assert [len(moments) for moments in seen.moments] == [1, 1]
     found = shared_rotations(view, groups[0], seen.moments[0])
     probe = Probe(groups[0], found, seen.moments[0], of_tokens=True)
-    (factor, _) = sensitivities(view, groups, IDS, {0: probe}, tokens=TokenAnswers(WORDS))
+    (factor, _) = sensitivities(view, groups, [IDS], {0: probe}, tokens=TokenAnswers(WORDS))
     partition = found.partition(WIDTH // 2)
     folded = view.copy()
     FoldChannels(FoldPlan((groups[0],), (partition,)), (), ())(folded)

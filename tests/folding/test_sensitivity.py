@@ -20,18 +20,18 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens import answers
 from onnxfold.inputs.tokens.answers import Answers, TokenAnswers, log_softmax
 from onnxfold.progress import silent
-from onnxfold.statistics.activations import Activations
+from onnxfold.statistics.activations import Activations, Batches
 from testing.graph_builder import GraphBuilder
-from testing.models import mlp, random_input
+from testing.models import chain_conv, mlp, random_input
 from testing.observing import observed
 
 
-def _sensitivities(model: onnx.ModelProto) -> list[float]:
+def _sensitivities(model: onnx.ModelProto, batch: int = 8) -> list[float]:
     view = load(model)
     groups, feeds = find_groups(view).groups, random_input(model, 1, batch=64)
     seen = observed(view, groups, [feeds])
     found = [eliminate(moments, np.arange(g.size)) for g, moments in zip(groups, seen.moments, strict=True)]
-    few = {name: values[:8] for name, values in feeds.items()}
+    few = [{name: values[i : i + batch] for name, values in feeds.items()} for i in range(0, 8, batch)]
     probes = {i: Probe(g, found[i], seen.moments[i], of_tokens=False) for i, g in enumerate(groups)}
     return sensitivities(seen.reference, groups, few, probes).tolist()
 
@@ -75,7 +75,7 @@ def test_of_tokens_the_predicted_error_gives_the_measured_one() -> None:
     def probe(states: tuple[str, ...], vocabulary: int = 0) -> float:
         tokens = TokenAnswers(vocabulary, states)
         probes = {j: Probe(g, found[j], seen.moments[j], of_tokens=True) for j, g in enumerate(groups)}
-        factors = sensitivities(seen.reference, groups, feeds, probes, tokens=tokens)
+        factors = sensitivities(seen.reference, groups, [feeds], probes, tokens=tokens)
         return float(factors[i])
 
     assert probe(("present",)) == pytest.approx(1.0, rel=0.05)  # the answer is what the consumer gives
@@ -108,7 +108,7 @@ def test_probes_read_the_originals_scores_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(answers, "log_softmax", counted)
     monkeypatch.setattr(Activations, "run", lambda *given: (kept.append(given[1].output[0]), run(*given))[1])
     probes = {i: Probe(g, found[i], seen.moments[i], of_tokens=True) for i, g in enumerate(groups)}
-    factors = sensitivities(seen.reference, groups, feeds, probes, tokens=TokenAnswers(12))
+    factors = sensitivities(seen.reference, groups, [feeds], probes, tokens=TokenAnswers(12))
     assert len(groups) == 3
     assert len(kept) >= 6
     assert "scores" not in kept
@@ -136,6 +136,13 @@ def test_the_estimate_is_least_squares() -> None:
     np.testing.assert_allclose(estimate.of(x[:4]), estimate.of(x)[:4], rtol=1e-9)
 
 
+@pytest.mark.parametrize("batch", [1, 2, 4])
+def test_batches_of_a_fixed_size_are_probed_together(batch: int) -> None:
+    """One sample has no variance, and tells nothing of what is read without positions."""
+    for model in (mlp(0), _branch(1.0), chain_conv(0, bn=False)):
+        np.testing.assert_allclose(_sensitivities(model, batch), _sensitivities(model), rtol=1e-4)
+
+
 def test_positions_are_narrowed_and_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there was no memory for all of them."""
     whole = _sensitivities(mlp(0))
@@ -150,8 +157,8 @@ def test_large_images_are_probed_with_fewer_samples(
 ) -> None:
     counts = []
 
-    def count(view: GraphView, groups: list[FoldGroup], batch: dict[str, Array], *rest: Any, **how: Any) -> Matrix:
-        counts.append(len(batch["x"]))
+    def count(view: GraphView, groups: list[FoldGroup], batches: Batches, *rest: Any, **how: Any) -> Matrix:
+        counts.extend(len(batch["x"]) for batch in batches)
         return np.ones(len(groups))
 
     monkeypatch.setattr(sensitivity, "_BYTES", most_bytes)
@@ -174,5 +181,6 @@ def test_overflown_activations_tell_nothing() -> None:
 
 def test_relative_errors() -> None:
     one = np.ones((1, 4), np.float32)
-    assert relative_error(one, 2 * one) == pytest.approx(1.0)
-    assert np.isnan(relative_error(0 * one, one))
+    assert relative_error([one], [2 * one]) == pytest.approx(1.0)
+    assert np.isnan(relative_error([0 * one], [one]))
+    assert relative_error([one, 3 * one], [2 * one, 3 * one]) == pytest.approx(0.5)  # the variance of both together

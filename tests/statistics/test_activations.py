@@ -136,23 +136,24 @@ def test_what_many_samples_take_waits_on_disk(has_disk: bool, view: GraphView, m
 
 
 @pytest.mark.parametrize("held_bytes", [0, 1 << 30])
-def test_a_batch_more_begins_where_the_first_one_is(
-    held_bytes: int, view: GraphView, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("count", [1, 2])
+def test_more_batches_begin_where_the_first_ones_are(
+    count: int, held_bytes: int, view: GraphView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the first one waits on disk."""
+    """Also where the first ones wait on disk."""
     monkeypatch.setattr(walks, "_HELD_BYTES", held_bytes)
     monkeypatch.setattr(walks, "_LEAST_BYTES", 1)
     x = np.random.default_rng(0).standard_normal((6, 4, 6, 6)).astype(np.float32)
     walk = Activations(view, [{"x": x[:4]}, {"x": x[4:]}])
     for done, node in enumerate(walk.walk()):
         if done == 2:
-            walk.fork()
+            walk.fork(count)
         walk.run(node)
         for name in node.output:
             first, second, *more = walk.values[name]
-            assert (len(first), len(more)) == (2 * len(second), done >= 2)
-            for values in more:
-                np.testing.assert_array_equal(values, first)
+            assert (len(first), len(more)) == (2 * len(second), count * (done >= 2))
+            for values, original in zip(more, (first, second), strict=False):
+                np.testing.assert_array_equal(values, original)
 
 
 @pytest.mark.parametrize("bn", [True, False])

@@ -9,7 +9,7 @@ The *influence* of a block (ShortGPT, 2024) is one minus the mean cosine of the 
 tokens of a text, or over all places of pictures.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -213,7 +213,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
         raise VerificationError(f"blocks are chosen by what they do, and the network cannot be run: {run_on.notes[0]}")
     blocks = [droppable.branches for droppable in request.blocks]
     if request.count is None and request.sparsity is None:
-        measured = effects(view, blocks, inputs.few_samples(_SAMPLES), inputs.tokens.answers, progress)
+        measured = effects(view, blocks, inputs.few_batches(_SAMPLES), inputs.tokens.answers, progress)
         chosen = fewest_lost(task, request.blocks, measured, inputs)
         records = [_record(request.blocks[i], effect=float(measured[i])) for i in chosen]
     else:
@@ -313,19 +313,22 @@ def influences(view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches
 
 
 def effects(
-    view: GraphView, blocks: Sequence[ResidualBlock], batch: dict[str, Array], tokens: TokenAnswers | None,
-    progress: Progress,
+    view: GraphView, blocks: Sequence[ResidualBlock], batches: Batches, tokens: TokenAnswers | None, progress: Progress,
 ) -> Matrix:  # fmt: skip
     """Return the loss of the answers without each block, shape (n_blocks,)."""
     nodes = {node_key(node): node for node in view.nodes}
     changes = {
         # A branch that adds nothing to its stream, not even the norm's bias.
-        branch.join: [Change(i, branch.result, partial(np.full_like, fill_value=0 - _bias(view, nodes[branch.join])))]
+        branch.join: [Change(i, branch.result, partial(_filled, fill_value=0 - _bias(view, nodes[branch.join])))]
         for i, block in enumerate(blocks)
         for branch in block
     }
-    outcomes = run_trials(view, batch, changes, partial(progress, "probe blocks"), tokens=tokens)
+    outcomes = run_trials(view, batches, changes, partial(progress, "probe blocks"), tokens=tokens)
     return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
+
+
+def _filled(_: Iterable[Array], fill_value: Array) -> Callable[[Array], Array]:
+    return partial(np.full_like, fill_value=fill_value)
 
 
 def _bias(view: GraphView, join: NodeProto) -> Array:

@@ -11,7 +11,7 @@ rest of the network is run as it is. The ratio
 is what the group's error curve is multiplied by. Every probe is a trial, see :mod:`onnxfold.folding.probes.trials`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -32,6 +32,7 @@ from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.walk_batches import affordable_samples
 from onnxfold.language.lookups import QUERIES_ELSEWHERE, RARE_ELSEWHERE
 from onnxfold.progress import Progress, part_of, silent
+from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.samples import parts
 
@@ -51,7 +52,7 @@ _READ = Role.CONSUMER, Role.BASIS
 
 
 def sensitivities(
-    view: GraphView, groups: Sequence[FoldGroup], batch: dict[str, Array], probes: Mapping[int, "Probe"],
+    view: GraphView, groups: Sequence[FoldGroup], batches: Batches, probes: Mapping[int, "Probe"],
     progress: Progress = silent, *, tokens: TokenAnswers | None = None,
 ) -> Matrix:  # fmt: skip
     """Return the sensitivity of every group of a graph."""
@@ -63,7 +64,7 @@ def sensitivities(
         for node, axis in read if probe.is_lossy else ():
             changes[node, i, axis] = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
     once = lists_by_key((node, change) for (node, _, _), change in changes.items())
-    outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens)
+    outcomes = run_trials(view, batches, once, partial(progress, STAGE), tokens=tokens)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
 
@@ -103,11 +104,18 @@ class Probe:
         except (LinAlgError, ValueError):  # activations overflow
             self.is_lossy = False
 
-    def narrow(self, values: Array, axis: Axis) -> Array:
-        """Return an activation as the channels that are left tell it."""
+    def narrow(self, batches: Iterable[Array], axis: Axis) -> Callable[[Array], Array]:
+        """Return the function that gives an activation, any of these batches, as the channels that are left tell it."""
+        means = []
+        for values in batches if self._has_bias else ():
+            rows = np.moveaxis(values, axis.axis, -1).reshape(-1, values.shape[axis.axis])
+            means.append(rows.astype(working_type(values), copy=False).mean(axis=0))
+        return partial(self._narrow_one, axis=axis, mean=np.mean(means, axis=0) if means else None)
+
+    def _narrow_one(self, values: Array, axis: Axis, mean: Array | None) -> Array:
         moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
         kind, rows = working_type(values), moved.reshape(-1, moved.shape[-1])
-        mean = rows.astype(kind, copy=False).mean(axis=0)[places] if self._has_bias else np.zeros((), kind)
+        mean = np.zeros((), kind) if mean is None else mean[places]
         table = None if self._table is None else [matrix.astype(kind) for matrix in self._table]
         for part in parts(len(rows), _ROWS):
             x = rows[part][:, places].astype(kind, copy=False)
@@ -164,16 +172,16 @@ def measured_sensitivities(
     tables = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in tables}
     samples = SAMPLES if inputs.are_tokens else affordable_samples(view, _BYTES, _FEWEST, SAMPLES)
-    few, is_text = inputs.few_samples(samples), not inputs.facts.are_words_alone
-    texts = (list(_affordable(view, inputs)) or [few]) if tables else []
+    few, is_text = inputs.few_batches(samples), not inputs.facts.are_words_alone
+    texts = ([[batch] for batch in _affordable(view, inputs)] or [few]) if tables else []
     count = len(texts) + bool(others)
 
-    def walked(walk: int, batch: dict[str, Array], tried: Mapping[int, Probe]) -> Matrix:
-        return sensitivities(view, groups, batch, tried, part_of(progress, walk, count), tokens=inputs.tokens.answers)
+    def walked(walk: int, batches: Batches, tried: Mapping[int, Probe]) -> Matrix:
+        return sensitivities(view, groups, batches, tried, part_of(progress, walk, count), tokens=inputs.tokens.answers)
 
     by_group = walked(0, few, others) if others else np.ones(len(groups))
     if tables:
-        each = [walked(walk, batch, tables) for walk, batch in enumerate(texts, count - len(texts))]
+        each = [walked(walk, batches, tables) for walk, batches in enumerate(texts, count - len(texts))]
         of_tables: Matrix = np.mean(each, axis=0)
         by_group[list(tables)] = of_tables[list(tables)] * (RARE_ELSEWHERE if is_text else 1.0)
     if is_text:

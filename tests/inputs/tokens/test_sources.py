@@ -37,7 +37,7 @@ def test_what_is_held_out_is_in_no_probe(tmp_path: Path) -> None:
     onnx.save(decoder(), tmp_path / "decoder.onnx")
     inputs = _inputs(tmp_path / "decoder.onnx", samples=4)
     seen, _ = inputs.split()
-    short = seen.few_samples(8)["input_ids"]
+    short = seen.few_batches(8)[0]["input_ids"]
     assert len(short) == seen.samples == 3
     ids = np.concatenate([batch["input_ids"] for batch in seen.batches])
     assert np.array_equal(short, ids[:, : short.shape[1]])
@@ -60,14 +60,14 @@ def test_probes_of_groups_take_a_few_short_sequences(tmp_path: Path, monkeypatch
     """All groups are probed side by side, each with the scores of all words; of large models, on fewer."""
     onnx.save(decoder(), tmp_path / "decoder.onnx")
     onnx.save(encoder(), tmp_path / "encoder.onnx")
-    assert _inputs(tmp_path / "decoder.onnx", samples=12).few_samples(8)["input_ids"].shape == (8, 64)
+    assert _inputs(tmp_path / "decoder.onnx", samples=12).few_batches(8)[0]["input_ids"].shape == (8, 64)
     cost = 64.0 * count_token_macs(load(tmp_path / "decoder.onnx"))
     for budget, count in ((3.5 * cost, 3), (0.5 * cost, 2)):
         monkeypatch.setattr(token_inputs, "_LONGER_COST", budget)
-        assert _inputs(tmp_path / "decoder.onnx", samples=12).few_samples(8)["input_ids"].shape == (count, 64)
+        assert _inputs(tmp_path / "decoder.onnx", samples=12).few_batches(8)[0]["input_ids"].shape == (count, 64)
     given = model_inputs(load(decoder()), "auto", {"input_ids": np.ones((5, 90), np.int64)})
-    assert given.few_samples(8)["input_ids"].shape == (4, 32)
-    assert _inputs(tmp_path / "encoder.onnx", samples=6).few_samples(8)["input_ids"].shape == (4, 32)
+    assert given.few_batches(8)[0]["input_ids"].shape == (4, 32)
+    assert _inputs(tmp_path / "encoder.onnx", samples=6).few_batches(8)[0]["input_ids"].shape == (4, 32)
 
 
 def test_a_fixed_batch_is_filled_whatever_there_is_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
