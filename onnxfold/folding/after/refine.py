@@ -68,7 +68,7 @@ def refine_fold(
         raise VerificationError(f"refine needs inputs, and the network cannot be run: {' '.join(data.notes)}")
     began, inputs, note = time.perf_counter(), data.inputs, ""
     load_torch()
-    from onnxfold.folding.after.training import Training
+    from onnxfold.folding.after.training import Training, join_single_samples
 
     kept = activation_bytes(view, inputs)
     if inputs.are_tokens:
@@ -85,7 +85,7 @@ def refine_fold(
         inputs = with_more_samples(original, inputs, steps * TOKENS_PER_STEP, config, progress)
     except KeyboardInterrupt:
         note = "the refinement was interrupted before its first step: the network is as it was"
-    training = Training(view, original, inputs, config, samples)
+    training = Training(view, original, join_single_samples(view, inputs), config, samples)
     before = training.judge()
     if note := note or _why_not(view, inputs, before):
         return RefinementRecord(config.refine, training.size, 0, before, before, False, 0.0, note)

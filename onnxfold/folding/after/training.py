@@ -1,6 +1,7 @@
 """Training of a folded network in torch, beside the original, which is its teacher."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -11,14 +12,16 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.folding.after.refine_samples import draw_samples, held_out_part, judge_samples
 from onnxfold.graph.files.load import ModelLike, load
-from onnxfold.graph.run.session import Session
+from onnxfold.graph.run.session import Session, fixed_batch
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.walk_batches import BATCH
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.progress import Progress
 from onnxfold.torch_graph.availability import find_device
 from onnxfold.torch_graph.executor import TorchGraph, fast_layout
+from onnxfold.torch_graph.free_batch import takes_any_batch, with_free_batch
 from onnxfold.torch_graph.module import trained_weights
 from onnxfold.torch_graph.norms import norm_weights
 from onnxfold.torch_graph.orthogonal import RelativeSteps, half_cosine
@@ -48,6 +51,26 @@ def trained_names(view: GraphView, what: str) -> list[str]:
     return [name for name in trained_weights(view) if np.abs(view.weight(name)).max() <= _LARGEST]
 
 
+def join_single_samples(view: GraphView, inputs: ModelInputs) -> ModelInputs:
+    """Return inputs of a declared batch of one in larger batches; as they are where a network takes no others.
+
+    A step on one sample follows that sample, and the answers to four of them do not tell which step is good.
+    """
+    first = inputs.batches[0]
+    if not inputs.fixed_batch or inputs.are_tokens or any(len(values) != 1 for values in first.values() if values.ndim):
+        return inputs
+    graph = TorchGraph(with_free_batch(view))
+    feeds = {name: graph.tensor(values) for name, values in first.items()}
+    with torch.no_grad():
+        if not takes_any_batch(graph, feeds, graph.run(feeds, tuple(view.output_names))):
+            return inputs
+    groups = [inputs.batches[i : i + BATCH] for i in range(0, len(inputs.batches), BATCH)]
+    batches = [
+        {n: np.concatenate([b[n] for b in group]) if x.ndim else x for n, x in first.items()} for group in groups
+    ]
+    return replace(inputs, batches=batches, fixed_batch=False)
+
+
 class Training:
     """A folded network in torch, its teacher, and the weights that train."""
 
@@ -55,8 +78,10 @@ class Training:
         self, view: GraphView, original: ModelLike, inputs: ModelInputs, config: FoldConfig, samples: int
     ) -> None:
         names = trained_names(view, config.refine)
-        self._graph = TorchGraph(view, device=find_device(config.torch_device), fed=names)
+        self._graph = TorchGraph(with_free_batch(view), device=find_device(config.torch_device), fed=names)
         teacher = Session(original)
+        has_any_batch = fixed_batch(info.shape for info in teacher.inputs) is None
+        answers_of = teacher.run if has_any_batch else teacher.run_in_batches
         shown, held_out = inputs.split(held_out_part(inputs, _JUDGED))
         self._outputs, self._are_scores = _compared_answers(view, inputs)
         teacher.output_names = list(self._outputs)
@@ -67,11 +92,11 @@ class Training:
         self._is_generated = not (inputs.are_tokens or inputs.facts.is_data)
         self._draws = draw_samples(view, shown, samples, config.seed)
         judged = judge_samples(view, held_out, samples, config.seed + 1, _JUDGED)
-        wanted = [teacher.run(batch) for batch in judged]
+        wanted = [answers_of(batch) for batch in judged]
         self._scales = [_scale([answers[i] for answers in wanted]) for i in range(len(self._outputs))]
         self._judged = [(batch, self._tensors(answers)) for batch, answers in zip(judged, wanted, strict=True)]
         self._are_tokens = inputs.are_tokens
-        self._ask = self._in_torch(original) or (lambda batch: self._tensors(teacher.run(batch)))
+        self._ask = self._in_torch(original) or (lambda batch: self._tensors(answers_of(batch)))
 
     def _in_half(self) -> torch.autocast:
         """Multiply in bfloat16 for a language model where that is faster: a step of SmolLM2 takes 2.6 s, not 4.5."""
@@ -82,7 +107,7 @@ class Training:
     def _in_torch(self, original: ModelLike) -> Callable[[dict[str, Array]], list[Tensor]] | None:
         """Return the original in torch, which is faster there than in onnxruntime; None if torch does not run it."""
         try:
-            graph = TorchGraph(load(original), device=self._graph.device.type)
+            graph = TorchGraph(with_free_batch(load(original)), device=self._graph.device.type)
             with torch.no_grad():
                 graph.run(self._feeds(self._judged[0][0]), self._outputs)
         except UnsupportedModelError:

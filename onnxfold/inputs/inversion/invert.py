@@ -11,13 +11,9 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from onnx import NodeProto
 from torch import Tensor
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.nodes import attr_int, node_key, with_input
-from onnxfold.graph.patterns import Op
-from onnxfold.graph.run.session import batch_of
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, LossTerms, Schedule
@@ -26,6 +22,7 @@ from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
 from onnxfold.progress import Progress
 from onnxfold.statistics.activations import Batches
+from onnxfold.torch_graph.free_batch import takes_any_batch, with_free_batch
 
 _Result = TypeVar("_Result")
 
@@ -109,7 +106,7 @@ _PARALLEL = 1 << 17
 
 def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: int, progress: Progress) -> Inversion:
     """Optimise batches of inputs."""
-    view = _with_free_batch(view)
+    view = with_free_batch(view)  # no single image has the statistics of data
     objective = InversionObjective(view)
     names = objective.names
     lengths = [len(batch[names[0]]) for batch in start]
@@ -150,27 +147,6 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     return Inversion(inputs, before, after, steps, descents[0].planned, cut)
 
 
-def _with_free_batch(view: GraphView) -> GraphView:
-    """Return a copy whose Reshapes copy the declared batch: no single image has the statistics of data."""
-    batch = batch_of(view)
-    stating = [] if batch is None else [node for node in view.nodes if _states_batch(view, node, batch)]
-    if not stating:
-        return view
-    freed, made = view.copy(), dict[str, NodeProto]()
-    for node in stating:
-        target = np.array([0, *view.weight(node.input[1])[1:]], np.int64)
-        made[node_key(node)] = with_input(node, 1, freed.add_weight(f"{node.output[0]}_shape", target))
-    freed.substitute(made)
-    return freed
-
-
-def _states_batch(view: GraphView, node: NodeProto, batch: int) -> bool:
-    """Whether the target of a Reshape begins with the batch that its input has."""
-    if not Op("Reshape").fits(node) or not view.is_weight(node.input[1]) or attr_int(node, "allowzero", 0):
-        return False
-    return (view.shape(node.input[0]) or ())[:1] == tuple(view.weight(node.input[1])[:1].tolist()) == (batch,)
-
-
 def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:
     """Return how many batches are optimised at a time: two in a thread each take half as long as in two threads."""
     threads = torch.get_num_threads()
@@ -197,21 +173,8 @@ class _Probe:
                     "sample; use other inputs"
                 )
             self.classes = 0 if scores is None else scores.flatten(1).shape[1]
-            self.fixed = None if declared is None or _takes_any_batch(objective, feeds, tensors) else declared
-
-
-def _takes_any_batch(objective: InversionObjective, feeds: dict[str, Tensor], tensors: dict[str, Tensor]) -> bool:
-    """Whether a graph with a declared batch computes the same for two batches at once, as most do."""
-    size = max(len(t) for t in feeds.values() if t.ndim)
-    twice = {n: torch.cat([t, t]) if t.ndim and len(t) == size else t for n, t in feeds.items()}
-    try:
-        both = objective.graph.run(twice, objective.wanted)
-    except UnsupportedModelError:
-        return False
-    return all(
-        len(t) == 2 * len(tensors[n]) and torch.allclose(t, torch.cat([tensors[n]] * 2), rtol=1e-3, atol=1e-3)
-        for n, t in both.items()
-    )
+            answers = {name: tensors[name] for name in objective.wanted}
+            self.fixed = None if declared is None or takes_any_batch(objective.graph, feeds, answers) else declared
 
 
 def _parts(samples: int, probe: _Probe, settings: InversionSettings, beside: int) -> list[slice]:
