@@ -54,6 +54,8 @@ def stride_for(batches: Sequence[Array], units: int, samples: int) -> int:
     return max(1, -(-(sum(part.size for part in batches) // units) // samples))
 
 
+#: Samples of batches that are joined.
+_JOINED = 8192
 #: Matrices above this size are worked on in parts, so many rows at a time.
 WIDE, PART = 4096, 512
 
@@ -62,6 +64,18 @@ def parts(count: int, size: int = PART) -> Iterator[slice]:
     """Yield the rows of a matrix in parts of one size, the last one perhaps smaller."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
+
+
+def joined(batches: Iterable[tuple[Samples, ...]]) -> Iterator[tuple[Samples, ...]]:
+    """Yield the samples of batches, of small ones many together: moments of a wide layer take a pass for each."""
+    waiting = list[tuple[Samples, ...]]()
+    for batch in batches:
+        if waiting and sum(len(first) for first, *_ in waiting) + len(batch[0]) > _JOINED:
+            yield tuple(map(np.concatenate, zip(*waiting, strict=True)))
+            waiting.clear()
+        waiting.append(batch)
+    if waiting:
+        yield tuple(map(np.concatenate, zip(*waiting, strict=True))) if len(waiting) > 1 else waiting[0]
 
 
 def row_parts(count: int) -> Iterator[slice]:

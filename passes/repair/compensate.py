@@ -23,7 +23,15 @@ from onnxfold.passes.merge.fold_channels import AxisMap, merge_weight
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import CrossMoments, remove_mean
 from onnxfold.statistics.observe import FitRules
-from onnxfold.statistics.samples import Batch, Samples, length_factors, stride_for, unit_samples, weighted_batches
+from onnxfold.statistics.samples import (
+    Batch,
+    Samples,
+    joined,
+    length_factors,
+    stride_for,
+    unit_samples,
+    weighted_batches,
+)
 
 #: Of residuals and what stands for them, and of the latter.
 Covariances = tuple[Matrix, Matrix]
@@ -231,7 +239,7 @@ class Compensation:
             moments = CrossMoments(*mapped.decode.shape)
             places = mapped.positions, mapped.folded_positions
             stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
-            for (rest, seen), _ in _residuals(x, y, axis, places, mapped.decode, stride):
+            for rest, seen in joined(pair for pair, _ in _residuals(x, y, axis, places, mapped.decode, stride)):
                 moments.add(rest, seen)
             self._unpooled[node_key(pooling)] = moments.covariance, moments.gram
 
@@ -257,8 +265,8 @@ class Compensation:
                 continue
             moments = CrossMoments(int(wrong.sum()), len(columns))
             samples = weighted_batches(residuals, centre=has_bias) if by_length else (pair for pair, _ in residuals())
-            for rest, seen in samples:
-                moments.add(rest if wrong.all() else rest[:, wrong], seen)
+            for rest, seen in joined((rest if wrong.all() else rest[:, wrong], seen) for rest, seen in samples):
+                moments.add(rest, seen)
             unpooled = self._unpooled.get(self._poolings.get(channels.tensor, "")) if centres else None
             if unpooled is not None:
                 cross, gram = unpooled

@@ -302,13 +302,6 @@ def test_few_samples_of_a_free_batch_can_be_split(samples: int) -> None:
     assert held_out.samples == pytest.approx(samples / 4, rel=0.3)
 
 
-@pytest.mark.parametrize(("fixed", "counts"), [(0, [8]), (1, [1] * 8), (3, [3, 3]), (16, [16])])
-def test_few_samples_are_one_batch_or_as_many_of_a_fixed_size(fixed: int, counts: list[int]) -> None:
-    model = _fixed_batch(chain_conv(0), fixed) if fixed else chain_conv(0)
-    few = model_inputs(load(model), "noise", samples=48).few_batches(8)
-    assert [len(batch["x"]) for batch in few] == counts
-
-
 @pytest.mark.parametrize("words", [2, 11, 300])
 def test_ids_lie_in_their_table(words: int) -> None:
     inputs = model_inputs(load(_embedding(words)), "dead-leaves", samples=64)

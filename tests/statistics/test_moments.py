@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from onnxfold.cluster.gram import Points, centred_gram
 from onnxfold.passes.repair.compensate import correction
+from onnxfold.statistics import samples as statistics_samples
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments, CrossMoments, remove_mean
+from onnxfold.statistics.samples import joined
 
 Array = NDArray[Any]
 
@@ -74,6 +76,17 @@ def test_nothing_seen_is_zero() -> None:
     assert not moments.covariance.any()
     assert moments.covariance.shape == (3, 2)
     assert moments.gram.shape == (2, 2)
+
+
+@pytest.mark.parametrize(("sizes", "wanted"), [([3], [3]), ([1] * 5, [4, 1]), ([6, 1, 2, 9], [6, 3, 9]), ([], [])])
+def test_small_batches_are_joined(sizes: list[int], wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics_samples, "_JOINED", 4)
+    random = np.random.default_rng(0)
+    batches = [(random.random((n, 3), np.float32), random.random((n, 2), np.float32)) for n in sizes]
+    made = list(joined(batches))
+    assert [len(x) for x, _ in made] == wanted
+    for place in range(2 * bool(sizes)):
+        np.testing.assert_array_equal(*(np.concatenate([pair[place] for pair in pairs]) for pairs in (made, batches)))
 
 
 def test_channels_of_half_precision_do_not_overflow() -> None:

@@ -1,4 +1,4 @@
-"""A network that declares a batch of one is refined on larger batches, where it computes the same for them."""
+"""A network that declares a batch is probed on several; one of one sample is refined on more, where it takes them."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ import onnxfold
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import ModelInputs
 from testing import models
+from testing.inputs import model_inputs
 
 pytest.importorskip("torch")
 from onnxfold.folding.after.training import join_single_samples
@@ -45,6 +46,13 @@ def _declare(batch: int, *, states: bool = False, insists: bool = False) -> onnx
     model.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in numbers.items())
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+@pytest.mark.parametrize(("batch", "counts"), [(0, [8]), (1, [1] * 8), (3, [3, 3]), (16, [16])])
+def test_few_samples_are_one_batch_or_as_many_of_the_declared_size(batch: int, counts: list[int]) -> None:
+    model = _declare(batch) if batch else models.residual(0)
+    few = model_inputs(load(model), "noise", samples=48).few_batches(8)
+    assert [len(b["x"]) for b in few] == counts
 
 
 @pytest.mark.parametrize("states", [False, True])
