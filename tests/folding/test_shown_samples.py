@@ -35,6 +35,13 @@ def test_images_are_varied_anew_in_every_step() -> None:
     np.testing.assert_array_equal(first, _drawn(DATA)[0])
 
 
+def test_images_with_their_channels_last_are_varied_alike() -> None:
+    last = np.ascontiguousarray(np.moveaxis(IMAGES, 1, -1))
+    drawn = islice(draw_samples(load(models.residual(0)), _inputs(DATA, x=last), 8, 0), 3)
+    for batch, wanted in zip(drawn, _drawn(DATA), strict=True):
+        np.testing.assert_array_equal(np.moveaxis(batch["x"], -1, 1), wanted)
+
+
 def test_generated_images_stand_beside_some_of_another_kind() -> None:
     generated, data = (np.concatenate(_drawn(kind, 8)) for kind in (INVERTED, DATA))
     # White noise has no neighbours that are alike; dead leaves have little else.

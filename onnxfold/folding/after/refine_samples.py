@@ -19,6 +19,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.input_scale import has_channels_last
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -127,7 +128,8 @@ def _image_input(inputs: ModelInputs) -> str:
     """Return the input of a network that takes images and nothing else; empty if it is none."""
     first = inputs.batches[0]
     ((name, values),) = first.items() if len(first) == 1 else (("", np.empty(0)),)
-    is_image = values.ndim == 4 and values.dtype.kind == "f" and min(values.shape[2:], default=0) > 2 * _SHIFT
+    sides = values.shape[1:3] if has_channels_last(values.shape) else values.shape[2:]
+    is_image = values.ndim == 4 and values.dtype.kind == "f" and min(sides) > 2 * _SHIFT
     return name if is_image and not inputs.fixed_batch else ""
 
 
@@ -173,10 +175,12 @@ def _draw_anew(view: GraphView, like: ModelInputs, samples: int, seed: int, kind
 
 def _vary(batch: dict[str, Array], name: str, random: np.random.Generator) -> dict[str, Array]:
     """Return a batch with images that are flipped, shifted and mixed."""
-    images = batch[name]
+    last = has_channels_last(batch[name].shape)
+    images = np.moveaxis(batch[name], -1, 1) if last else batch[name]
     flipped = random.random(len(images)) < 0.5
     images[flipped] = images[flipped, :, :, ::-1]
-    return batch | {name: _mix(_shift(images, random), random)}
+    varied = _mix(_shift(images, random), random)
+    return batch | {name: np.ascontiguousarray(np.moveaxis(varied, 1, -1)) if last else varied}
 
 
 def _shift(images: Array, random: np.random.Generator) -> Array:
