@@ -102,7 +102,7 @@ def test_channels_of_layers_with_a_fused_normalisation_become_even() -> None:
 
 
 def test_layers_without_a_bias_hold_no_fused_normalisation() -> None:
-    assert [n.op_type for n in fused_layers(load(ALL_MODELS["chain_conv_plain"](0)))] == ["Conv"] * 2
+    assert [n.op_type for n, _ in fused_layers(load(ALL_MODELS["chain_conv_plain"](0)))] == ["Conv"] * 2
     assert fused_layers(load(ALL_MODELS["mlp"](0))) == []
     assert [_invert(ALL_MODELS[name](0), steps=1).final.get("evenness") for name in ("chain_conv", "mlp")] == [
         None,

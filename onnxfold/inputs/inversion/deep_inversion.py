@@ -30,7 +30,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import BatchNorm
-from onnxfold.channels.layers import batch_norm
+from onnxfold.channels.layers import batch_norm, layer_of
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import reached_nodes
 from onnxfold.graph.tensors import Array, is_float
@@ -194,6 +194,10 @@ def deep_inversion(
         return invert(view, batches, settings, seed, progress)
 
 
+#: Operators that pick classes by their scores, and those that hand values on.
+_PICKS, _SAME_VALUES = ("ArgMax", "TopK"), ("Identity", "Cast", "Flatten", "Reshape", "Squeeze")
+
+
 def optimised_inputs(view: GraphView) -> list[str]:
     """Return the float inputs that have a batch axis and another one."""
     return [n for n in view.input_names if is_float(view.elem_type(n)) and len(view.shape(n) or ()) >= 2]
@@ -206,16 +210,19 @@ def normalizations(view: GraphView) -> list[tuple[NodeProto, BatchNorm]]:
     return [(n, b) for n, b in known if all(map(view.is_weight, (b.scale, b.shift, b.mean, b.variance)))]
 
 
-def fused_layers(view: GraphView) -> list[NodeProto]:
-    """Return the convolutions with a constant bias that depend on an input that is optimised.
+def fused_layers(view: GraphView) -> list[tuple[NodeProto, str]]:
+    """Return the nodes that add a constant bias to a convolution of what is optimised, and the biases.
 
     They are where an exporter leaves a BatchNormalization that it fuses.
     """
-    return [
-        node
-        for node in reached_nodes(view.nodes, optimised_inputs(view))
-        if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3]))
-    ]
+    layers = []
+    for node in reached_nodes(view.nodes, optimised_inputs(view)):
+        layer = layer_of(view, node) if node.op_type == "Conv" else None
+        if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3])):
+            layers.append((node, node.input[2]))
+        elif layer is not None and layer.bias:
+            layers.append((layer.last, layer.bias))
+    return layers
 
 
 def class_scores(view: GraphView) -> str:
@@ -224,14 +231,23 @@ def class_scores(view: GraphView) -> str:
     Sigmoids are no scores of classes that exclude each other.
     """
     samples = {shape[0] for name in optimised_inputs(view) if (shape := view.shape(name))}
-    for name in view.output_names:
+    for output in view.output_names:
+        name, producer = _behind_picks(view, output)
         shape = view.shape(name)
         if shape and shape[0] is not None and None not in samples and shape[0] not in samples:
             continue
         if not shape or len(shape) < 2 or shape[1] is None or shape[1] < 2 or any(d != 1 for d in shape[2:]):
             continue
-        producer = view.producer(name)
         if producer is None or not is_float(view.elem_type(name)) or producer.op_type in ("Sigmoid", "HardSigmoid"):
             continue
         return producer.input[0] if producer.op_type == "Softmax" else name
     return ""
+
+
+def _behind_picks(view: GraphView, output: str) -> tuple[str, NodeProto | None]:
+    """Return the scores that an output gives or is picked from, and the node that computes their values."""
+    scores, producer = output, view.producer(output)
+    while producer is not None and producer.op_type in (*_PICKS, *_SAME_VALUES):
+        scores = producer.input[0] if producer.op_type in _PICKS else scores
+        producer = view.producer(producer.input[0])
+    return scores, producer

@@ -102,14 +102,14 @@ class InversionObjective:
         norms = normalizations(view)
         fused = [] if norms else fused_layers(view)
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
-        layers = [*(node for node, _ in norms), *fused]
+        layers = [*(node for node, _ in norms), *(node for node, _ in fused)]
         self.wanted = list(dict.fromkeys([*map(node_key, layers), *filter(None, [self.scores])]))
         self._thread = local()  # errors of statistics that the layers of a run note, for each thread by itself
         self._thread.errors = []
         for node, norm in norms:
             self.graph.operations[node_key(node)] = self._norm_with_errors(view, norm)
-        for node in fused:
-            bias = self.graph.tensor(view.weight(node.input[2]))
+        for node, name in fused:
+            bias = self.graph.tensor(view.weight(name).reshape(-1))
             self.graph.operations[node_key(node)] = self._layer_with_errors(self.graph.operations[node_key(node)], bias)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
