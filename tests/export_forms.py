@@ -178,6 +178,25 @@ def runtime_optimised(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(options.optimized_model_filepath)
 
 
+def frozen_norms(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Another network: its convolutions have a factor and a summand per channel behind them, as frozen norms have."""
+    result, nodes, random = _copy(model), list[NodeProto](), np.random.default_rng(0)
+    channels = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer}
+    for node in result.graph.node:
+        nodes.append(node)
+        if node.op_type != "Conv":
+            continue
+        output, names = node.output[0], [f"{node.output[0]}_{kind}" for kind in ("plain", "scaled", "factor", "shift")]
+        for name in names[2:]:
+            values = random.uniform(0.5, 1.5, (1, channels[node.input[1]], 1, 1)).astype(np.float32)
+            result.graph.initializer.append(numpy_helper.from_array(values, name))
+        node.output[0] = names[0]
+        nodes.append(helper.make_node("Mul", [names[0], names[2]], [names[1]]))
+        nodes.append(helper.make_node("Add", [names[3], names[1]], [output]))
+    _replace(result, nodes)
+    return result
+
+
 def expanded_factors(model: onnx.ModelProto) -> onnx.ModelProto:
     """What a Relu gives is multiplied by a factor that takes its shape first, as by torch's `expand_as`."""
     result, nodes = _copy(model), []

@@ -48,17 +48,21 @@ class FuseBatchNorm(Rewrite):
         names = (normalization.scale, normalization.shift, normalization.mean, normalization.variance)
         gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in names)
         scale = gamma / np.sqrt(variance + normalization.epsilon)
-        weight = layer.input[1]
-        scaled, old = view.fresh_name(f"{weight}_scaled"), view.weights[weight]
-        scale_rows = partial(_scaled, _factors(layer, scale, old.shape))
-        made = DerivedTensor.of(old, old.shape, scale_rows) if isinstance(old, LazyTensor) else scale_rows(old)
-        view.put_weights({scaled: made})
-        bias: Array = np.zeros(len(scale))
-        if len(layer.input) > 2 and layer.input[2]:  # times beta of a Gemm; others have none
-            bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1) * attr_float(layer, "beta", 1.0)
-        values = (scale * (bias - mean) + beta).astype(np.float32)
-        inputs = [layer.input[0], scaled, view.add_weight(f"{weight}_bias", values)]
-        return [rewritten(layer, inputs=inputs, outputs=norm.output[:1], without=["beta"])]
+        return [merge_affine(view, layer, scale, beta - scale * mean, norm.output[0])]
+
+
+def merge_affine(view: GraphView, layer: NodeProto, scale: Array, shift: Array, output: str) -> NodeProto:
+    """Return a layer that writes scale y + shift in place of its result y, both of shape (channels,) in float64."""
+    weight = layer.input[1]
+    scaled, old = view.fresh_name(f"{weight}_scaled"), view.weights[weight]
+    scale_rows = partial(_scaled, _factors(layer, scale, old.shape))
+    made = DerivedTensor.of(old, old.shape, scale_rows) if isinstance(old, LazyTensor) else scale_rows(old)
+    view.put_weights({scaled: made})
+    bias: Array = np.zeros(len(scale))
+    if len(layer.input) > 2 and layer.input[2]:  # times beta of a Gemm; others have none
+        bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1) * attr_float(layer, "beta", 1.0)
+    inputs = [layer.input[0], scaled, view.add_weight(f"{weight}_bias", (scale * bias + shift).astype(np.float32))]
+    return rewritten(layer, inputs=inputs, outputs=[output], without=["beta"])
 
 
 def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:

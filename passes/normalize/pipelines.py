@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize import shapes, unneeded
+from onnxfold.passes.normalize.affine import MergeAffine
 from onnxfold.passes.normalize.branches import TakeBranches
 from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.unneeded import RemoveUnused
@@ -17,8 +18,9 @@ NORMALIZE = Pipeline((
     shapes.LearnShapes(), shapes.FreezeReshapes(), shapes.DropExpand(), RemoveUnused(),  # of what computed targets
     reshapes.HeadsToAxis(), HeadsFromBatch(),
     reshapes.RepeatsToGather(),  # before views are moved, one of which may be the first of a repetition
-    reshapes.ViewsToTranspose(), reshapes.PackedToSlices(), unneeded.DropZeroBias(), unneeded.DropZeroStates(),
-    reshapes.ShufflesToGather(), shapes.WriteSplitSizes(), RemoveUnused(), unneeded.UnshareInitializers(),
+    reshapes.ViewsToTranspose(), reshapes.PackedToSlices(), MergeAffine(), unneeded.DropZeroBias(),
+    unneeded.DropZeroStates(), reshapes.ShufflesToGather(), shapes.WriteSplitSizes(), RemoveUnused(),
+    unneeded.UnshareInitializers(),
 ))  # fmt: skip
 
 

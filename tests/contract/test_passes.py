@@ -23,7 +23,7 @@ from testing.models import ALL_MODELS, random_input, run
 from testing.rule_models.layers import with_initial_states
 from testing.rule_models.table import RULE_MODELS
 from tests.attention_forms import ATTENTION_FORMS
-from tests.export_forms import FORMS, expanded_factors
+from tests.export_forms import FORMS, expanded_factors, frozen_norms
 
 CLEAN_UP = clean_up({})
 SEAMS = GraphForm(tables=True, streams=True, queries=True).seams()
@@ -45,6 +45,7 @@ WORKS_ON = {
     "FoldConstants": ["computed_weights", "identity_routed"],
     "FreezeReshapes": ["computed_reshapes"],
     "DropExpand": ["expanded_factors"],
+    "MergeAffine": ["frozen_norms"],
     "DropZeroBias": ["with_dropout"],
     "TakeBranches": ["decided_branches"],
     "DropZeroStates": ["zero_states"],
@@ -268,6 +269,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
     "dense_net": lambda: ALL_MODELS["dense_net"](0),
     "expanded_factors": lambda: expanded_factors(_base()),
+    "frozen_norms": lambda: frozen_norms(_base()),
 }
 
 
