@@ -19,6 +19,8 @@ from onnxfold.statistics.observe import FitRules
 
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
+#: Batches of a fixed size that a network is run on once per group.
+_FEW = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +40,14 @@ class ModelInputs:
     is_mirrored: bool = False  # whether every sample has its mirror image behind it
 
     def few_batches(self, samples: int) -> Batches:
-        """Return about so many samples for what runs the network once per group: of a language model, few short ones.
+        """Return so many samples for what runs the network once per group: of a language model, a few short ones.
 
-        They are one batch, unless its size is fixed.
+        They are one batch; or some of a fixed size, which take longer, and of which four tell as much as eight.
         """
         if self.tokens.short is not None:
             return [self.tokens.short]
-        first = self.batches[0]
-        return (
-            self.batches[: max(samples // sample_count(first), 1)]
-            if self.fixed_batch
-            else [next(in_batches(first, samples))]
-        )
+        count = samples // sample_count(self.batches[0])
+        return self.batches[: min(max(count, 1), _FEW)] if self.fixed_batch else [self._first_samples(samples)]
 
     def _first_samples(self, samples: int) -> dict[str, Array]:
         first = self.batches[0]
