@@ -80,8 +80,8 @@ class Training:
         names = trained_names(view, config.refine)
         self._graph = TorchGraph(with_free_batch(view), device=find_device(config.torch_device), fed=names)
         teacher = Session(original)
-        has_any_batch = fixed_batch(info.shape for info in teacher.inputs) is None
-        answers_of = teacher.run if has_any_batch else teacher.run_in_batches
+        is_fixed = not inputs.are_tokens and fixed_batch(info.shape for info in teacher.inputs) is not None
+        answers_of = teacher.run_in_batches if is_fixed else teacher.run
         shown, held_out = inputs.split(held_out_part(inputs, _JUDGED))
         self._outputs, self._are_scores = _compared_answers(view, inputs)
         teacher.output_names = list(self._outputs)
