@@ -5,12 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.graph.files.load import load
-from testing.models import ALL_MODELS, random_input
-
-pytest.importorskip("torch")
 from onnxfold.inputs.inversion.deep_inversion import (
     InversionSettings,
     LossTerms,
@@ -18,6 +16,8 @@ from onnxfold.inputs.inversion.deep_inversion import (
     deep_inversion,
     fused_layers,
 )
+from onnxfold.inputs.inversion.descent import read_layout
+from testing.models import ALL_MODELS, random_input
 
 
 def _plain() -> onnx.ModelProto:
@@ -54,6 +54,14 @@ def test_biases_behind_convolutions_are_theirs() -> None:
     assert [bias for _, bias in layers] == [bias for _, bias in fused_layers(load(_plain()))]
     for name, value in _final(_plain()).items():
         assert _final(_with_biases_behind())[name] == pytest.approx(value, rel=1e-4)
+
+
+def test_images_lie_as_convolutions_read_them() -> None:
+    """Behind a Transpose, images whose last axis holds the channels do so as they are."""
+    first, last = torch.zeros(2, 3, 8, 8), torch.zeros(2, 8, 8, 3)
+    for images in (read_layout(first), read_layout(last).permute(0, 3, 1, 2)):
+        assert images.shape == first.shape
+        assert images.is_contiguous(memory_format=torch.channels_last)
 
 
 def _picked(*tail: tuple[str, dict[str, int]]) -> onnx.ModelProto:

@@ -15,12 +15,13 @@ from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Session, fixed_batch
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.inversion.descent import read_layout
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.walk_batches import BATCH
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.progress import Progress
 from onnxfold.torch_graph.availability import find_device
-from onnxfold.torch_graph.executor import TorchGraph, fast_layout
+from onnxfold.torch_graph.executor import TorchGraph
 from onnxfold.torch_graph.free_batch import takes_any_batch, with_free_batch
 from onnxfold.torch_graph.module import trained_weights
 from onnxfold.torch_graph.norms import norm_weights
@@ -203,7 +204,7 @@ class Training:
         return sum(self._difference(outputs[name], values, scale) for name, values, scale in pairs)  # type: ignore[return-value]
 
     def _feeds(self, batch: dict[str, Array]) -> dict[str, Tensor]:
-        return {name: fast_layout(self._graph.tensor(values)) for name, values in batch.items()}
+        return {name: read_layout(self._graph.tensor(values)) for name, values in batch.items()}
 
     def _difference(self, outputs: Tensor, wanted: Tensor, scale: float) -> Tensor:
         outputs, wanted = outputs.float(), wanted.float()

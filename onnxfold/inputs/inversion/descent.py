@@ -233,7 +233,7 @@ class Descent:
     @torch.no_grad()
     def measure(self, feeds: Mapping[str, Tensor], labels: Tensor) -> LossTerms:
         """Return the terms for a batch as it is."""
-        terms = self._objective.terms({**feeds, **{n: fast_layout(feeds[n]) for n in self._objective.names}}, labels)
+        terms = self._objective.terms({**feeds, **{n: read_layout(feeds[n]) for n in self._objective.names}}, labels)
         return {name: float(term) for name, term in terms.items()}
 
     def _augment(self, x: Tensor) -> Tensor:
@@ -245,7 +245,12 @@ class Descent:
             x = x.roll(shifts, axes)
         if len(axes) > 1 and self._random.random() < 0.5:
             x = x.flip(axes[-1])
-        return fast_layout(x)
+        return read_layout(x)
+
+
+def read_layout(x: Tensor) -> Tensor:
+    """Return inputs as convolutions read them fastest: images whose last axis holds the channels lie so already."""
+    return x.contiguous() if has_channels_last(x.shape) else fast_layout(x)
 
 
 def total_variation(x: Tensor) -> Tensor:
