@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.graph.tensors import Array, Matrix, working_type
-from onnxfold.statistics.samples import Samples, row_parts
+from onnxfold.statistics.samples import CHUNK, Samples, row_parts
 from onnxfold.statistics.samples import parts as parts_of
 
-#: Products of so many samples are added up in float32; the sums of these in float64.
-_CHUNK = 8192
 #: Numbers of images that are added up at a time: they stay near the processor.
 _PART = 1 << 17
 
@@ -198,9 +196,9 @@ class SplitMoments:
         fewer = 0 if counts[0] <= counts[1] else 1
         middle = -(-len(samples) // 2)
         for half, part in ((fewer, samples[:middle]), (1 - fewer, samples[middle:])):
-            for begin in range(0, len(part), _CHUNK):
-                chunk = part[begin : begin + _CHUNK]
-                if sum(map(len, self._waiting[half])) + len(chunk) > _CHUNK:
+            for begin in range(0, len(part), CHUNK):
+                chunk = part[begin : begin + CHUNK]
+                if sum(map(len, self._waiting[half])) + len(chunk) > CHUNK:
                     self._add(half)
                 self._waiting[half].append(chunk.copy())  # the batch itself may go
 
@@ -244,9 +242,9 @@ class CrossMoments(SecondMoments):
 
     def add(self, x: Samples, y: Samples) -> None:
         """Add samples of shape (S, n) and (S, k)."""
-        for start in range(0, len(x), _CHUNK):
-            a, of_x = remove_mean(x[start : start + _CHUNK])
-            b, of_y = remove_mean(y[start : start + _CHUNK])
+        for start in range(0, len(x), CHUNK):
+            a, of_x = remove_mean(x[start : start + CHUNK])
+            b, of_y = remove_mean(y[start : start + CHUNK])
             self.put(len(a), of_x, of_y, a.T @ b)
             self._yy.put(len(b), of_y, of_y, b.T @ b)
 

@@ -54,8 +54,8 @@ def stride_for(batches: Sequence[Array], units: int, samples: int) -> int:
     return max(1, -(-(sum(part.size for part in batches) // units) // samples))
 
 
-#: Samples of batches that are joined.
-_JOINED = 8192
+#: Products of so many samples are added up in float32; the sums of these in float64.
+CHUNK = 8192
 #: Matrices above this size are worked on in parts, so many rows at a time.
 WIDE, PART = 4096, 512
 
@@ -70,12 +70,17 @@ def joined(batches: Iterable[tuple[Samples, ...]]) -> Iterator[tuple[Samples, ..
     """Yield the samples of batches, of small ones many together: moments of a wide layer take a pass for each."""
     waiting = list[tuple[Samples, ...]]()
     for batch in batches:
-        if waiting and sum(len(first) for first, *_ in waiting) + len(batch[0]) > _JOINED:
-            yield tuple(map(np.concatenate, zip(*waiting, strict=True)))
+        if waiting and sum(len(first) for first, *_ in waiting) + len(batch[0]) > CHUNK:
+            yield _one_batch(waiting)
             waiting.clear()
         waiting.append(batch)
     if waiting:
-        yield tuple(map(np.concatenate, zip(*waiting, strict=True))) if len(waiting) > 1 else waiting[0]
+        yield _one_batch(waiting)
+
+
+def _one_batch(batches: Sequence[tuple[Samples, ...]]) -> tuple[Samples, ...]:
+    """Return several batches as one; a single one without a copy."""
+    return tuple(map(np.concatenate, zip(*batches, strict=True))) if len(batches) > 1 else batches[0]
 
 
 def row_parts(count: int) -> Iterator[slice]:

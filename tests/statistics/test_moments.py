@@ -80,7 +80,7 @@ def test_nothing_seen_is_zero() -> None:
 
 @pytest.mark.parametrize(("sizes", "wanted"), [([3], [3]), ([1] * 5, [4, 1]), ([6, 1, 2, 9], [6, 3, 9]), ([], [])])
 def test_small_batches_are_joined(sizes: list[int], wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics_samples, "_JOINED", 4)
+    monkeypatch.setattr(statistics_samples, "CHUNK", 4)
     random = np.random.default_rng(0)
     batches = [(random.random((n, 3), np.float32), random.random((n, 2), np.float32)) for n in sizes]
     made = list(joined(batches))

@@ -29,9 +29,9 @@ class Drops:
     """C^-1 and G of every consumer, over the units that are left, none of which are merged any more."""
 
     def __init__(self, units: Labels, grams: Sequence[Kept], precisions: Sequence[Kept]) -> None:
-        self.units = units
-        #: Where in the matrices the units are.
-        self._places = np.arange(len(units))
+        #: Where in the matrices the units are, which are kept in order.
+        self._places = np.argsort(units)
+        self.units = units[self._places]
         self._of = [_Waiting(gram, precision) for gram, precision in zip(grams, precisions, strict=True)]
 
     def cheapest(self, inside: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
@@ -50,8 +50,7 @@ class Drops:
             for consumer in self._of:
                 consumer.settle(self._places)
             self._places = np.arange(len(self.units))
-        order = np.argsort(self.units)
-        gone = order[np.searchsorted(self.units, [unit for unit, _ in steps], sorter=order)]
+        gone = np.searchsorted(self.units, [unit for unit, _ in steps])
         cost = sum(consumer.give_up(self._places[gone]) for consumer in self._of)
         self.units, self._places = np.delete(self.units, gone), np.delete(self._places, gone)
         return cost

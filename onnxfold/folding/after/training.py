@@ -12,7 +12,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.folding.after.refine_samples import draw_samples, held_out_part, judge_samples
 from onnxfold.graph.files.load import ModelLike, load
-from onnxfold.graph.run.session import Session, fixed_batch
+from onnxfold.graph.run.session import Session, fixed_batch, joined_feeds
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.descent import read_layout
@@ -66,9 +66,7 @@ def join_single_samples(view: GraphView, inputs: ModelInputs) -> ModelInputs:
         if not takes_any_batch(graph, feeds, graph.run(feeds, tuple(view.output_names))):
             return inputs
     groups = [inputs.batches[i : i + BATCH] for i in range(0, len(inputs.batches), BATCH)]
-    batches = [
-        {n: np.concatenate([b[n] for b in group]) if x.ndim else x for n, x in first.items()} for group in groups
-    ]
+    batches = [joined_feeds(group, [1] * len(group)) for group in groups]
     return replace(inputs, batches=batches, fixed_batch=False)
 
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -240,6 +240,17 @@ def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
     """Cut arrays along axis 0; scalars stand in every batch."""
     for start in range(0, sample_count(feeds), size):
         yield {name: values[start : start + size] if values.ndim else values for name, values in feeds.items()}
+
+
+def joined_feeds(batches: Sequence[Feeds], lengths: Sequence[int], names: Collection[str] = ()) -> dict[str, Array]:
+    """Return the samples of batches of some lengths; an input without a batch axis, but `names`, is the first's."""
+    whole = {}
+    for name, first in batches[0].items():
+        sampled = name in names or all(
+            b[name].ndim and len(b[name]) == n for b, n in zip(batches, lengths, strict=True)
+        )
+        whole[name] = np.concatenate([b[name] for b in batches]) if sampled else first
+    return whole
 
 
 def one_line(error: Exception) -> str:

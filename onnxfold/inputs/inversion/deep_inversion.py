@@ -33,6 +33,7 @@ from onnxfold.channels.declarations import BatchNorm
 from onnxfold.channels.layers import batch_norm, layer_of
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import reached_nodes
+from onnxfold.graph.patterns import behind
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent
@@ -215,14 +216,9 @@ def fused_layers(view: GraphView) -> list[tuple[NodeProto, str]]:
 
     They are where an exporter leaves a BatchNormalization that it fuses.
     """
-    layers = []
-    for node in reached_nodes(view.nodes, optimised_inputs(view)):
-        layer = layer_of(view, node) if node.op_type == "Conv" else None
-        if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3])):
-            layers.append((node, node.input[2]))
-        elif layer is not None and layer.bias:
-            layers.append((layer.last, layer.bias))
-    return layers
+    reached = reached_nodes(view.nodes, optimised_inputs(view))
+    layers = (layer_of(view, node) for node in reached if node.op_type == "Conv")
+    return [(layer.last, layer.bias) for layer in layers if layer is not None and layer.bias]
 
 
 def class_scores(view: GraphView) -> str:
@@ -246,8 +242,6 @@ def class_scores(view: GraphView) -> str:
 
 def _behind_picks(view: GraphView, output: str) -> tuple[str, NodeProto | None]:
     """Return the scores that an output gives or is picked from, and the node that computes their values."""
-    scores, producer = output, view.producer(output)
-    while producer is not None and producer.op_type in (*_PICKS, *_SAME_VALUES):
-        scores = producer.input[0] if producer.op_type in _PICKS else scores
-        producer = view.producer(producer.input[0])
-    return scores, producer
+    pick = view.producer(behind(view, output, _SAME_VALUES))
+    scores = pick.input[0] if pick is not None and pick.op_type in _PICKS else output
+    return scores, view.producer(behind(view, scores, _SAME_VALUES))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.run.session import joined_feeds
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, LossTerms, Schedule
@@ -110,7 +111,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     objective = InversionObjective(view)
     names = objective.names
     lengths = [len(batch[names[0]]) for batch in start]
-    whole = _join_batches(start, lengths, names)
+    whole = joined_feeds(start, lengths, names)
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
     needed, beside = min(samples, settings.batch) * probe.bytes_per_sample, 1
@@ -184,17 +185,6 @@ def _parts(samples: int, probe: _Probe, settings: InversionSettings, beside: int
     count += 0 if probe.fixed else min(-count % beside, samples - count)
     bounds = np.linspace(0, samples, count + 1).round().astype(int).tolist()
     return [slice(a, b) for a, b in pairwise(bounds)]
-
-
-def _join_batches(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
-    """Return the samples of all batches; an input without a batch axis is taken from the first."""
-    whole = {}
-    for name, first in batches[0].items():
-        sampled = name in names or all(
-            b[name].ndim and len(b[name]) == n for b, n in zip(batches, lengths, strict=True)
-        )
-        whole[name] = np.concatenate([b[name] for b in batches]) if sampled else first
-    return whole
 
 
 def _feeds(objective: InversionObjective, whole: dict[str, Array], part: slice, samples: int) -> dict[str, Tensor]:
