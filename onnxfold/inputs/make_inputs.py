@@ -17,7 +17,7 @@ from onnxfold.graph.run.session import batch_of, count_samples, in_batches, samp
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import Given, UserSources, given_samples, is_folder
-from onnxfold.inputs.images.input_scale import input_scale, standardise
+from onnxfold.inputs.images.input_scale import input_scale, standard_type, standardise
 from onnxfold.inputs.images.mirror_images import with_mirror_images
 from onnxfold.inputs.images.synthetic import SAMPLES, sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import (
@@ -29,7 +29,7 @@ from onnxfold.inputs.input_plan import (
     planned_samples,
     too_long,
 )
-from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle, optimised_inputs
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import DATA, EXPOSED, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN
@@ -83,6 +83,7 @@ class _Generation:
         self.began = time.monotonic()
         self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
         self.cost = forward_cost(view) or sample_cost(view)  # of a sample
+        self.scales = {n: scale for n in view.input_names if (scale := input_scale(view, n)) is not None}
         self.samples, self.notes = planned_samples(view, self.cost, requested)
         self.leaves = planned_leaves(view, self.samples, self.cost, requested)
         self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
@@ -104,7 +105,7 @@ class _Generation:
         """Return new inputs."""
         why = "requested"
         if self.kind == "auto":  # takes torch, which takes seconds to import
-            reason = obstacle(self.view)
+            reason = obstacle(standardise(self.view, self.scales))
             too_slow = too_long(self.inversion[0], self.cost, self.requested)
             why = f"deep inversion is not possible: {reason}" if reason else too_slow
         if self.kind == INVERTED or not why:
@@ -127,10 +128,11 @@ class _Generation:
         start = synthetic_inputs(view, samples=most, seed=seed, kind=EXPOSED, exactly=requested.samples is not None)
         if requested.seconds is not None and not requested.steps:
             settings = replace(settings, seconds=requested.seconds - (time.monotonic() - self.began))
-        scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
-        begun = [b | {n: s.standard(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in start]
-        done = deep_inversion(standardise(view, scales), begun, seed=seed, settings=settings, progress=self.progress)
-        inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
+        types = {n: standard_type(view.elem_type(n)) for n in self.scales}
+        begun = [b | {n: s.standard(b[n]).astype(types[n]) for n, s in self.scales.items()} for b in start]
+        network = standardise(view, self.scales)
+        done = deep_inversion(network, begun, seed=seed, settings=settings, progress=self.progress)
+        inputs = [b | {n: s.values(b[n], start[0][n].dtype) for n, s in self.scales.items()} for b in done.inputs]
         if done.cut:
             steps = ",".join(map(str, done.steps_per_batch))
             notes += (

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from onnxfold.config import FoldConfig
 from onnxfold.errors import VerificationError
 from onnxfold.folding.inputs.choose_inputs import prepare_inputs
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs import make_inputs
 from onnxfold.inputs.images import mirror_images
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -117,12 +118,55 @@ def test_without_the_memory_for_them_images_stay_as_they_are(monkeypatch: pytest
         assert _chosen(model, _images(model)).samples == samples
 
 
-def test_answers_that_are_no_numbers_and_runs_that_fail_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _symmetric()
-    model.graph.node.append(helper.make_node("ArgMax", [model.graph.output[0].name], ["label"], axis=1, keepdims=0))
+def _labels(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the classifier with its scores less their means over some images, so that its classes vary, picked."""
+    images, scores = _images(model), model.graph.output[0].name
+    mean = Session(model).run(images)[0].mean(axis=0, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(mean, "mean"))
+    model.graph.node.append(helper.make_node("Sub", [scores, "mean"], ["centred"]))
+    model.graph.node.append(helper.make_node("ArgMax", ["centred"], ["label"], axis=1, keepdims=0))
     del model.graph.output[:]
     model.graph.output.append(helper.make_tensor_value_info("label", onnx.TensorProto.INT64, [None]))
-    assert not _chosen(model, _images(model)).is_mirrored
+    return model
+
+
+def test_numbers_of_classes_are_answers_too() -> None:
+    symmetric, other = _labels(_symmetric()), _labels(models.chain_conv(0, bn=True))
+    assert _chosen(symmetric, _images(symmetric)).is_mirrored
+    assert not _chosen(other, _images(other)).is_mirrored
+
+
+def _of_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the classifier behind bytes, whose channels are the last axis."""
+    nodes = list(model.graph.node)
+    nodes[0].input[0] = "standard"
+    front = [
+        helper.make_node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2]),
+        helper.make_node("Cast", ["first"], ["pixels"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Sub", ["pixels", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "deviation"], ["standard"]),
+    ]
+    del model.graph.node[:], model.graph.input[:]
+    model.graph.node.extend([*front, *nodes])
+    model.graph.input.append(helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, ["batch", 8, 8, 3]))
+    for name, value in (("mean", 120.0), ("deviation", 60.0)):
+        model.graph.initializer.append(numpy_helper.from_array(np.full((1, 3, 1, 1), value, np.float32), name))
+    return model
+
+
+def test_pixels_of_bytes_have_mirror_images_and_are_inverted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_inputs, "SAMPLES", 2_048)
+    model = _of_bytes(_symmetric())
+    images = {"x": np.random.default_rng(1).integers(0, 256, (_COUNT, 8, 8, 3), np.uint8)}
+    assert _chosen(model, images).is_mirrored
+    inverted = _joined(_inverted(model, cache=None))
+    assert inverted.dtype == np.uint8
+    assert 40 < inverted.std() < 90
+    np.testing.assert_array_equal(inverted[1::2], inverted[::2, :, ::-1])
+
+
+def test_runs_that_fail_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _symmetric()
 
     def fail(*_: object) -> float:
         raise VerificationError("it does not run")

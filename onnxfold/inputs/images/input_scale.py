@@ -40,10 +40,14 @@ class InputScale:
     spread: Numbers
     largest: float = np.inf  # the largest pixel, where values are pixels from 0 up; infinite where they are not
 
-    def values(self, standard: Array) -> Array:
-        """Return inputs for standardised numbers."""
+    def values(self, standard: Array, dtype: npt.DTypeLike = np.float64) -> Array:
+        """Return inputs of a type for standardised numbers."""
         values: Array = self.centre + self.spread * standard
-        return values if np.isinf(self.largest) else np.clip(values, 0.0, self.largest)
+        if not np.isinf(self.largest):
+            values = np.clip(values, 0.0, self.largest)
+        if np.issubdtype(dtype, np.integer):
+            values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return values.astype(dtype)
 
     def standard(self, values: Array) -> Array:
         """Return standardised numbers for inputs."""
@@ -163,14 +167,26 @@ def _pixels(centre: Numbers, spread: Numbers, largest: float) -> InputScale:
     return InputScale(centre, np.where((spread >= low) & (spread <= high), spread, _USUAL * largest), largest)
 
 
+def standard_type(type_: int) -> npt.DTypeLike:
+    """Return the type of the standardised numbers for an input of a type."""
+    return helper.tensor_dtype_to_np_dtype(type_ if is_float(type_) else TensorProto.FLOAT)
+
+
 def standardise(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
-    """Return a network that takes standardised numbers at some inputs; the same where there are none."""
+    """Return a network that takes standardised numbers at some inputs, floats in place of integers, too.
+
+    It is the same where there are none.
+    """
     if not scales:
         return view
     network = view.copy()
+    network.drop_inferable_infos()
     nodes, renamed = [], {}
+    for info in network.graph.input:
+        if info.name in scales and not is_float(view.elem_type(info.name)):
+            info.type.tensor_type.elem_type = TensorProto.FLOAT
     for name, scale in scales.items():
-        dtype = helper.tensor_dtype_to_np_dtype(view.elem_type(name))
+        dtype = standard_type(view.elem_type(name))
         spread, centre = (network.add_weight(name, v.astype(dtype)) for v in (scale.spread, scale.centre))
         product, renamed[name] = network.fresh_name(f"{name}_spread"), network.fresh_name(f"{name}_scaled")
         nodes.append(helper.make_node("Mul", [name, spread], [product]))

@@ -30,7 +30,9 @@ def with_mirror_images(view: GraphView, batches: Batches, most: int) -> Batches 
     None where a network does not answer alike, where inputs are no images, and where there would be more than so many.
     """
     counts = {len(values) for values in batches[0].values() if values.ndim}
-    has_images = any(values.ndim == 4 and values.dtype.kind == "f" for values in batches[0].values())
+    has_images = any(
+        values.ndim == 4 and (values.dtype.kind == "f" or values.dtype == np.uint8) for values in batches[0].values()
+    )
     if len(counts) != 1 or not has_images or 2 * count_samples(batches) > most:
         return None
     try:
@@ -52,15 +54,22 @@ def _difference(view: GraphView, batches: Batches) -> float:
     asked = cut_batches(view, asked) if batch_of(view) is None else asked
     answers = session.run_all(asked)
     others = session.run_all([{name: _mirrored(values) for name, values in batch.items()} for batch in asked])
-    pairs = [(answer, other) for answer, other in zip(answers, others, strict=True) if answer.dtype.kind == "f"]
-    return max((_apart(*pair) for pair in pairs), default=np.inf)
+    pairs = list(zip(answers, others, strict=True))
+    scores = [pair for pair in pairs if pair[0].dtype.kind == "f"]
+    return max((_apart(*pair) for pair in scores or pairs), default=np.inf)
 
 
 def _apart(answer: Array, other: Array) -> float:
-    """Return the mean squared difference of two answers over the variance of the first; maps may be mirrored, too."""
-    answer, other = np.asarray(answer, np.float64), np.asarray(other, np.float64)
+    """Return the mean squared difference of two answers over the variance of the first; maps may be mirrored, too.
+
+    Of numbers of classes it is the share that differs, over that of two answers to unlike images.
+    """
     if answer.shape != other.shape:
         return np.inf
+    if answer.dtype.kind != "f":
+        by_chance = float(np.mean(answer != np.roll(answer, 1, axis=0)))
+        return float(np.mean(answer != other)) / by_chance if by_chance > 0.0 else np.inf
+    answer, other = np.asarray(answer, np.float64), np.asarray(other, np.float64)
     variance = float(answer.var(axis=0).mean())
     apart = min(float(np.square(answer - seen).mean()) for seen in (other, _mirrored(other)))
     return apart / variance if variance > 0.0 else np.inf
