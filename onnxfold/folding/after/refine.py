@@ -21,8 +21,10 @@ from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import sample_count
 from onnxfold.graph.shapes.footprint import tensor_bytes
+from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import sample_cost
+from onnxfold.inputs.inversion.deep_inversion import picked_scores
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
@@ -53,9 +55,17 @@ def require_refinable(view: GraphView, config: FoldConfig) -> None:
         if config.refine == "norms":
             raise ConfigError("refine 'norms' trains scales and biases of norms, and the model has none: take 'all'")
         raise ConfigError("refine trains float weights, and the model has none: leave it out")
-    reasons = unsupported_ops(view)
+    reasons = unsupported_ops(view) or ([] if trained_answers(view) else ["it answers with integers alone"])
     if reasons:
         raise UnsupportedModelError(f"the model cannot be refined: {reasons[0]}")
+
+
+def trained_answers(view: GraphView) -> tuple[str, ...]:
+    """Return the outputs of numbers; where there are none, the scores that classes are picked from."""
+    for names in (view.output_names, [picked_scores(view, name) for name in view.output_names]):
+        if floats := tuple(name for name in dict.fromkeys(names) if is_float(view.elem_type(name))):
+            return floats
+    return tuple(name for name in view.output_names[:1] if not view.elem_type(name))
 
 
 def refine_fold(

@@ -129,7 +129,7 @@ def _image_input(inputs: ModelInputs) -> str:
     first = inputs.batches[0]
     ((name, values),) = first.items() if len(first) == 1 else (("", np.empty(0)),)
     sides = values.shape[1:3] if has_channels_last(values.shape) else values.shape[2:]
-    is_image = values.ndim == 4 and values.dtype.kind == "f" and min(sides) > 2 * _SHIFT
+    is_image = values.ndim == 4 and (values.dtype.kind == "f" or values.dtype == np.uint8) and min(sides) > 2 * _SHIFT
     return name if is_image and not inputs.fixed_batch else ""
 
 
@@ -180,6 +180,8 @@ def _vary(batch: dict[str, Array], name: str, random: np.random.Generator) -> di
     flipped = random.random(len(images)) < 0.5
     images[flipped] = images[flipped, :, :, ::-1]
     varied = _mix(_shift(images, random), random)
+    if varied.dtype != images.dtype:  # of pixels that are bytes
+        varied = np.rint(varied).astype(images.dtype)
     return batch | {name: np.ascontiguousarray(np.moveaxis(varied, 1, -1)) if last else varied}
 
 
@@ -193,7 +195,8 @@ def _shift(images: Array, random: np.random.Generator) -> Array:
 
 
 def _mix(images: Array, random: np.random.Generator) -> Array:
-    share = np.where(random.random(len(images)) < _MIXED, random.random(len(images)), 1.0).astype(images.dtype)
+    share = np.where(random.random(len(images)) < _MIXED, random.random(len(images)), 1.0)
+    share = share.astype(images.dtype if images.dtype.kind == "f" else np.float32)
     share = share[:, None, None, None]
     mixed: Array = share * images + (1 - share) * images[random.permutation(len(images))]
     return mixed

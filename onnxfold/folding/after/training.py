@@ -6,14 +6,16 @@ from itertools import islice
 
 import numpy as np
 import torch
+from onnx import helper
 from torch import Tensor
 
 from onnxfold.config import FoldConfig
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.folding.after.refine import trained_answers
 from onnxfold.folding.after.refine_samples import draw_samples, held_out_part, judge_samples
 from onnxfold.graph.files.load import ModelLike, load
 from onnxfold.graph.run.session import Session, fixed_batch, joined_feeds
-from onnxfold.graph.tensors import Array, is_float
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.descent import read_layout
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -78,12 +80,12 @@ class Training:
     ) -> None:
         names = trained_names(view, config.refine)
         self._graph = TorchGraph(with_free_batch(view), device=find_device(config.torch_device), fed=names)
-        teacher = Session(original)
-        is_fixed = not inputs.are_tokens and fixed_batch(info.shape for info in teacher.inputs) is not None
-        answers_of = teacher.run_in_batches if is_fixed else teacher.run
         shown, held_out = inputs.split(held_out_part(inputs, _JUDGED))
         self._outputs, self._are_scores = _compared_answers(view, inputs)
+        teacher = Session(_with_outputs(original, self._outputs))
         teacher.output_names = list(self._outputs)
+        is_fixed = not inputs.are_tokens and fixed_batch(info.shape for info in teacher.inputs) is not None
+        answers_of = teacher.run_in_batches if is_fixed else teacher.run
         self._weights = {name: self._graph.tensor(view.weight(name)).requires_grad_() for name in names}
         self._best = self._copy()
         self._pairs = [(weight, self._best[name]) for name, weight in self._weights.items()]
@@ -226,6 +228,16 @@ class Training:
         return loss
 
 
+def _with_outputs(original: ModelLike, names: Sequence[str]) -> ModelLike | GraphView:
+    """Return a network that has these outputs, too."""
+    network = load(original)
+    hidden = [name for name in names if name not in network.output_names]
+    if not hidden:
+        return original
+    network.graph.output.extend(helper.make_tensor_value_info(n, network.elem_type(n), None) for n in hidden)
+    return network
+
+
 def _scale(answers: Sequence[Array]) -> float:
     """Return the variance of an output over samples; its mean square where there is one sample."""
     values = np.concatenate([np.float64(array.reshape(len(array) if array.ndim else 1, -1)) for array in answers])
@@ -236,12 +248,11 @@ def _scale(answers: Sequence[Array]) -> float:
 def _compared_answers(view: GraphView, inputs: ModelInputs) -> tuple[tuple[str, ...], bool]:
     """Return the outputs that are compared, and whether they are scores of tokens along the last axis.
 
-    Of a language model these are its scores or its first output, of other networks all outputs of numbers.
+    Of a language model these are its scores or its first output.
     """
     facts = inputs.tokens.answers
     if facts is None:
-        floats = tuple(name for name in view.output_names if is_float(view.elem_type(name)))
-        return floats or tuple(view.output_names[:1]), False
+        return trained_answers(view), False
     names = [name for name in view.output_names if name not in facts.states]
     scores = [name for name in names if ((view.shape(name) or (None,))[-1] or 0) == facts.vocabulary]
     return (*scores, names[0])[:1], bool(scores)

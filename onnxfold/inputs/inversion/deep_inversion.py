@@ -228,8 +228,8 @@ def class_scores(view: GraphView) -> str:
     """
     samples = {shape[0] for name in optimised_inputs(view) if (shape := view.shape(name))}
     for output in view.output_names:
-        name, producer = _behind_picks(view, output)
-        shape = view.shape(name)
+        name = picked_scores(view, output)
+        producer, shape = view.producer(behind(view, name, _SAME_VALUES)), view.shape(name)
         if shape and shape[0] is not None and None not in samples and shape[0] not in samples:
             continue
         if not shape or len(shape) < 2 or shape[1] is None or shape[1] < 2 or any(d != 1 for d in shape[2:]):
@@ -240,8 +240,7 @@ def class_scores(view: GraphView) -> str:
     return ""
 
 
-def _behind_picks(view: GraphView, output: str) -> tuple[str, NodeProto | None]:
-    """Return the scores that an output gives or is picked from, and the node that computes their values."""
+def picked_scores(view: GraphView, output: str) -> str:
+    """Return the scores that the classes of an output are picked from; the output where it picks none."""
     pick = view.producer(behind(view, output, _SAME_VALUES))
-    scores = pick.input[0] if pick is not None and pick.op_type in _PICKS else output
-    return scores, view.producer(behind(view, scores, _SAME_VALUES))
+    return pick.input[0] if pick is not None and pick.op_type in _PICKS else output
