@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from onnxfold.budget.costs.running import forward_cost
-from onnxfold.channels.layers import holds_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.files import Cache
@@ -17,6 +16,7 @@ from onnxfold.graph.run.session import batch_of, count_samples, in_batches, samp
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos, split_samples
 from onnxfold.inputs.given_samples import Given, UserSources, given_samples, is_folder
+from onnxfold.inputs.images.image_form import image_form
 from onnxfold.inputs.images.input_scale import input_scale, standard_type, standardise
 from onnxfold.inputs.images.mirror_images import with_mirror_images
 from onnxfold.inputs.images.synthetic import SAMPLES, sample_cost, synthetic_inputs
@@ -29,7 +29,7 @@ from onnxfold.inputs.input_plan import (
     planned_samples,
     too_long,
 )
-from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion, has_statistics, obstacle
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, Shelf
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import DATA, EXPOSED, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, WRITTEN
@@ -82,11 +82,15 @@ class _Generation:
     def __init__(self, view: GraphView, kind: str, requested: InputRequest, progress: Progress) -> None:
         self.began = time.monotonic()
         self.view, self.kind, self.requested, self.progress = view, kind, requested, progress
+        self.form = image_form(view)
         self.cost = forward_cost(view) or sample_cost(view)  # of a sample
-        self.scales = {n: scale for n in view.input_names if (scale := input_scale(view, n)) is not None}
+        self.scales = {n: s for n in view.input_names if (s := input_scale(self.form.view, n)) is not None}
+        self.network = standardise(self.form.view, self.scales)  # which takes standardised images
         self.samples, self.notes = planned_samples(view, self.cost, requested)
         self.leaves = planned_leaves(view, self.samples, self.cost, requested)
-        self.inversion = planned_inversion(self.samples, self.cost, requested, has_statistics=holds_statistics(view))
+        self.inversion = planned_inversion(
+            self.samples, self.cost, requested, has_statistics=has_statistics(self.network)
+        )
 
     def kept_or_made(self, cache: Cache) -> ModelInputs:
         """Return inputs from the cache, or new ones; what limited the request is computed anew."""
@@ -105,7 +109,7 @@ class _Generation:
         """Return new inputs."""
         why = "requested"
         if self.kind == "auto":  # takes torch, which takes seconds to import
-            reason = obstacle(standardise(self.view, self.scales))
+            reason = obstacle(self.network)
             too_slow = too_long(self.inversion[0], self.cost, self.requested)
             why = f"deep inversion is not possible: {reason}" if reason else too_slow
         if self.kind == INVERTED or not why:
@@ -123,15 +127,14 @@ class _Generation:
         return ModelInputs(batches, shown, why, batch_of(self.view) is not None)
 
     def _invert(self) -> ModelInputs:
-        view, requested, seed = self.view, self.requested, self.requested.seed
+        view, requested, seed = self.form.view, self.requested, self.requested.seed
         most, settings, notes = self.inversion
         start = synthetic_inputs(view, samples=most, seed=seed, kind=EXPOSED, exactly=requested.samples is not None)
         if requested.seconds is not None and not requested.steps:
             settings = replace(settings, seconds=requested.seconds - (time.monotonic() - self.began))
         types = {n: standard_type(view.elem_type(n)) for n in self.scales}
         begun = [b | {n: s.standard(b[n]).astype(types[n]) for n, s in self.scales.items()} for b in start]
-        network = standardise(view, self.scales)
-        done = deep_inversion(network, begun, seed=seed, settings=settings, progress=self.progress)
+        done = deep_inversion(self.network, begun, seed=seed, settings=settings, progress=self.progress)
         inputs = [b | {n: s.values(b[n], start[0][n].dtype) for n, s in self.scales.items()} for b in done.inputs]
         if done.cut:
             steps = ",".join(map(str, done.steps_per_batch))
@@ -157,7 +160,7 @@ class _Generation:
             inputs = [*inputs, *leaves]
         why = f"{why}; with the mirror images of inverted ones, answered alike" if mirrored else why
         return ModelInputs(
-            inputs, INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes,
+            self.form.inputs(inputs), INVERTED, why, batch_of(view) is not None, done.steps_per_batch, done.cut, notes,
             is_mirrored=mirrored is not None and len(mirrored) == len(inputs),
         )  # fmt: skip
 
@@ -194,11 +197,12 @@ def _user_inputs(
     made = ModelInputs(batches, DATA, reason, fixed is not None, notes=notes, tokens=facts, held_out=apart)
     # Larger ones are trusted in part only, and their mirror images add nothing then.
     is_small = texts is None and made.pixels < SAMPLE_KINDS[LEAVES].doubted_from
-    mirrored = _mirror_images(view, batches, requested) if is_small else None
+    form = image_form(view)
+    mirrored = _mirror_images(form.view, form.images(batches), requested) if is_small else None
     if mirrored is None:
         return made
     reason = f"{reason}; with their mirror images, answered alike"
-    return replace(made, batches=mirrored, reason=reason, is_mirrored=True)
+    return replace(made, batches=form.inputs(mirrored), reason=reason, is_mirrored=True)
 
 
 def with_own_text(

@@ -89,8 +89,8 @@ def test_numbers_of_the_graph(
 ) -> None:
     found = input_scale(load(_behind(_chain(steps), constants)), "x")
     assert found is not None
-    np.testing.assert_allclose(np.broadcast_to(found.centre.ravel(), np.size(centre)), centre, rtol=1e-5)
-    np.testing.assert_allclose(np.broadcast_to(found.spread.ravel(), np.size(spread)), spread, rtol=1e-5)
+    np.testing.assert_allclose(found.centre.ravel(), np.broadcast_to(centre, 3), rtol=1e-5)
+    np.testing.assert_allclose(found.spread.ravel(), np.broadcast_to(spread, 3), rtol=1e-5)
     assert found.largest == largest
 
 
@@ -129,8 +129,44 @@ def test_channels_last_are_followed_through_a_transpose() -> None:
     dims[1].dim_value, dims[3].dim_value = last, channels
     found = input_scale(load(model), "x")
     assert found is not None
-    np.testing.assert_allclose(found.centre.ravel(), [120.0, 121.0, 122.0])
-    np.testing.assert_allclose(found.spread.ravel(), [50.0, 51.0, 52.0])
+    np.testing.assert_allclose(found.centre.ravel(), [120.0, 121.0, 122.0], rtol=1e-6)
+    np.testing.assert_allclose(found.spread.ravel(), [50.0, 51.0, 52.0], rtol=1e-6)
+
+
+def _by_channel(order: tuple[int, ...]) -> list[NodeProto]:
+    """Return nodes that take every channel alone, scale it, and put them together in an order."""
+    nodes = [helper.make_node("Split", ["x"], ["x0", "x1", "x2"], axis=1)]
+    for i in range(3):
+        nodes.append(helper.make_node("Sub", [f"x{i}", f"m{i}"], [f"c{i}"]))
+        nodes.append(helper.make_node("Div", [f"c{i}", f"s{i}"], [f"d{i}"]))
+    return [*nodes, helper.make_node("Concat", [f"d{i}" for i in order], ["z"], axis=1)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_channels_may_be_scaled_one_by_one_and_change_places(order: tuple[int, ...]) -> None:
+    means, deviations = [104.0, 117.0, 123.0], [50.0, 51.0, 52.0]
+    constants = {f"m{i}": m for i, m in enumerate(means)} | {f"s{i}": s for i, s in enumerate(deviations)}
+    found = input_scale(load(_behind(_by_channel(order), constants)), "x")
+    assert found is not None
+    assert found.largest == 255.0
+    np.testing.assert_allclose(found.centre.ravel(), means, rtol=1e-5)
+    np.testing.assert_allclose(found.spread.ravel(), deviations, rtol=1e-5)
+
+
+def test_of_one_channel_that_becomes_three_the_mean_counts() -> None:
+    nodes = [helper.make_node("Concat", ["x", "x", "x"], ["c"], axis=1), *_chain([("Sub", "a")], "c")]
+    model = _behind(nodes, {"a": np.array([100.0, 110.0, 120.0]).reshape(3, 1, 1)})
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
+    found = input_scale(load(model), "x")
+    assert found is not None
+    np.testing.assert_allclose(found.centre, np.full((1, 1, 1, 1), 110.0), rtol=1e-5)
+
+
+def test_channels_that_are_mixed_tell_nothing() -> None:
+    nodes = [*_by_channel((0, 1, 2))[:-1], helper.make_node("Add", ["d0", "d1"], ["d"])]
+    nodes.append(helper.make_node("Concat", ["d", "d1", "d2"], ["z"], axis=1))
+    constants = {f"{n}{i}": 100.0 for n in "ms" for i in range(3)}
+    assert input_scale(load(_behind(nodes, constants)), "x") is None
 
 
 @pytest.mark.parametrize("nodes", [[helper.make_node("Relu", ["x"], ["z"])], _chain([("Add", "a")])])

@@ -1,5 +1,6 @@
 """Convolutions, pooling, resizing, and what moves pixels between channels and space."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,20 +16,39 @@ def convolution(node: NodeContext) -> Linear:
     if not node.is_weight(w):
         return Linear(products)
     depthwise = node.rank(w) > 2 and node.shape(w)[1] == 1
-    window = _window(node)
-    covers_all = window.groups == 1 and bool(window.pads) and not any(node.integers("pads"))  # every position is inside
+    window, is_padded = _window(node)
+    covers_all = window.groups == 1 and not is_padded  # every position is inside
     bias = BiasInput(2, takes_constants=covers_all)
     return Linear(products, w, Axis(w, 0), bias=bias, is_depthwise=depthwise, window=window)
 
 
-def _window(node: NodeContext) -> Window:
+def _window(node: NodeContext) -> tuple[Window, bool]:
+    """Return the window of a convolution, and whether it may reach beyond the data."""
     mode = node.text("auto_pad", "NOTSET")
     kernel = tuple(d or 0 for d in node.shape(node.input(1))[2:])
     ones, zeros = [1] * len(kernel), [0] * len(kernel)
-    pads = tuple(zeros) if mode == "VALID" else tuple(node.integers("pads", zeros * 2)[: len(kernel)])
     strides, dilations = (tuple(node.integers(name, ones)) for name in ("strides", "dilations"))
-    known = mode in ("NOTSET", "VALID", "")
-    return Window(kernel, strides, dilations, pads if known else (), node.integer("group", 1))
+    if mode.startswith("SAME"):
+        totals = _same_pads(node.shape(node.input(0))[2:], kernel, strides, dilations)
+        pads = tuple(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in totals)
+        is_padded = not totals or any(totals)
+    else:
+        explicit = zeros * 2 if mode == "VALID" else node.integers("pads", zeros * 2)
+        pads, is_padded = tuple(explicit[: len(kernel)]), any(explicit)
+    return Window(kernel, strides, dilations, pads, node.integer("group", 1)), is_padded
+
+
+def _same_pads(
+    sizes: Sequence[int | None], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """Return how much 'SAME' pads every spatial axis in all; empty where that follows from a size that is not known."""
+    totals = []
+    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=False):
+        if size is None and stride > 1:
+            return []
+        past = 0 if size is None else (size - 1) % stride  # of the last position that a window begins at
+        totals.append(max(dilation * (k - 1) - past, 0))
+    return totals
 
 
 def with_activation(operator: Linear) -> Linear:

@@ -19,6 +19,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.image_form import image_form
 from onnxfold.inputs.images.input_scale import has_channels_last
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
@@ -77,6 +78,11 @@ def with_more_samples(
 
 def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -> Iterator[dict[str, Array]]:
     """Yield batches without an end: of so many varied images, or of the samples as they are in a random order."""
+    form = image_form(view)
+    if form.shapes:
+        images = replace(shown, batches=form.images(shown.batches))
+        yield from (form.inputs([batch])[0] for batch in draw_samples(form.view, images, samples, seed))
+        return
     random = np.random.default_rng(seed)
     name = _image_input(shown)
     if shown.facts.is_drawn:
@@ -91,7 +97,7 @@ def draw_samples(view: GraphView, shown: ModelInputs, samples: int, seed: int) -
 
 def judge_samples(view: GraphView, held_out: ModelInputs, samples: int, seed: int, steps: int) -> Batches:
     """Return the samples of so many steps: varied images, or the first samples as they are."""
-    if _image_input(held_out):
+    if _image_input(held_out) or image_form(view).shapes:
         return list(islice(draw_samples(view, held_out, samples, seed), steps))
     parts = split_steps(held_out.batches, held_out, samples)
     return parts[: steps * (_OF_TEXT if held_out.are_tokens else 1)]

@@ -12,7 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 
-from onnxfold.graph.nodes import attr_float, attr_int, attr_ints
+from onnxfold.channels.layers import batch_norm
+from onnxfold.errors import VerificationError
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key
+from onnxfold.graph.patterns import only_reader
+from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.tensors import Array, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
 
@@ -28,8 +32,28 @@ _OF_BYTES = 16.0
 _DEVIATIONS, _USUAL = (0.1, 0.4), 0.25
 #: Deviation of speech in 16 bits: the level of -26 dBov that recordings are brought to (ITU-T P.56).
 _SPEECH = 32768 * 10 ** (-26 / 20)
-#: Nodes that change no value, and only a type.
-_SAME = frozenset({"Identity", "Dropout", "Cast"})
+#: Number that a first node is shown; what it gives is rounded.
+_UNIT = 64.0
+#: Nodes that scale numbers, and those that move channels.
+_MOVES = frozenset(
+    {
+        "Add",
+        "Cast",
+        "Concat",
+        "Div",
+        "Dropout",
+        "Gather",
+        "Identity",
+        "Mul",
+        "Neg",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Sub",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,38 +103,96 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
 
 
 class _Front:
-    """The first steps of a graph behind an input: ``factor x + offset``, then perhaps known statistics."""
+    """The first steps of a graph behind an input: ``factor x + offset`` of its channels, then perhaps known statistics.
+
+    It is run on images of one position, of which each has one channel that is not zero.
+    """
 
     def __init__(self, view: GraphView, name: str) -> None:
         self._view = view
-        self.factor, self.offset = np.ones((1,) * _RANK), np.zeros((1,) * _RANK)
-        self.statistics: tuple[Numbers, ...] | None = None
-        self.is_float = is_float(view.elem_type(name))
-        perm = list(range(_RANK))
-        while (node := self._only_reader(name)) is not None:
-            if node.op_type == "Transpose":
-                own = attr_ints(node, "perm", range(_RANK)[::-1])
-                perm = [perm[axis] for axis in own]
-                self.factor, self.offset = self.factor.transpose(own), self.offset.transpose(own)
-            elif not self._follows(node, name):
-                break
-            name = node.output[0]
-        back = np.argsort(perm)
-        self.factor, self.offset = self.factor.transpose(back), self.offset.transpose(back)
-        self.statistics = None if self.statistics is None else tuple(v.transpose(back) for v in self.statistics)
+        shape = view.shape(name) or ()
+        self._axis = 3 if has_channels_last(shape) else 1
+        channels = shape[self._axis] or 1
+        units = np.moveaxis(_UNIT * np.eye(channels + 1, channels, -1)[:, :, None, None], 1, self._axis)
+        self._values: dict[str, Array] = {name: units.astype(helper.tensor_dtype_to_np_dtype(view.elem_type(name)))}
+        end = self._run(name)
+        answers = np.asarray(self._values[end], np.float64)
+        answers = np.moveaxis(answers, 3 if has_channels_last(view.shape(end) or ()) else 1, 1)
+        self.is_float = self._values[end].dtype.kind == "f"
+        #: What each channel of the input adds to channels behind it, and what these are without any.
+        self._factors, self._offsets = (answers[1:] - answers[0]) / _UNIT, answers[0]
+        self.statistics = self._statistics(end) if answers.ndim == _RANK else None
+
+    def _run(self, name: str) -> str:
+        """Run what only scales and moves channels; return what the network behind it reads."""
+        sessions, waiting, ends = NodeSessions(self._view), [name], dict[str, bool]()
+        done = set[str]()
+        while waiting:
+            tensor = waiting.pop()
+            for node in self._view.consumers(tensor):
+                if node_key(node) not in done and self._follows(node, sessions):
+                    done.add(node_key(node))
+                    waiting += node.output
+        for tensor in self._values:
+            readers = [n for n in self._view.consumers(tensor) if node_key(n) not in done and n.op_type != "Shape"]
+            if readers or tensor in self._view.output_names:
+                ends[tensor] = any(node.op_type == "Conv" for node in readers)
+        read = [tensor for tensor, is_convolved in ends.items() if is_convolved] or list(ends)
+        return read[0] if len(read) == 1 else name
+
+    def _follows(self, node: NodeProto, sessions: NodeSessions) -> bool:
+        """Run a node that scales or moves channels on the images; return whether it is one, and all of it is known."""
+        if node.op_type not in _MOVES or node.domain not in DEFAULT_DOMAINS:
+            return False
+        names = [n for n in node.input if n and not self._view.is_weight(n)]
+        feeds = {n: value for n in names if (value := self._value(n)) is not None}
+        if len(feeds) < len(set(names)):
+            return False
+        try:
+            self._values |= NodeRunner(self._view, node, sessions).run(feeds)
+        except VerificationError:
+            return False
+        return True
+
+    def _value(self, name: str) -> Array | None:
+        if name in self._values:
+            return self._values[name]
+        node = self._view.producer(name)
+        value = None if node is None else constant_value(node)
+        return None if value is None else loaded(value)
+
+    def _statistics(self, end: str) -> tuple[Numbers, Numbers] | None:
+        """Return mean and deviation of channels where a normalisation by known ones alone reads them."""
+        node = only_reader(self._view, end)
+        norm = None if node is None else batch_norm(self._view, node)
+        if norm is None or not (self._view.is_weight(norm.mean) and self._view.is_weight(norm.variance)):
+            return None
+        mean, variance = (np.asarray(self._view.weight(n), np.float64) for n in (norm.mean, norm.variance))
+        return mean[:, None, None], np.sqrt(variance + norm.epsilon)[:, None, None]
+
+    def _of_input(self, numbers: Numbers) -> Numbers:
+        """Return the mean of numbers of the channels that each channel of the input becomes, along the input's axes."""
+        becomes = (self._factors != 0.0).any(axis=(2, 3))
+        parts = [np.broadcast_to(numbers, self._factors.shape[1:])[row].mean(axis=0) for row in becomes]
+        return np.moveaxis(np.stack(parts)[None], 1, self._axis)
 
     def scale(self) -> InputScale | None:
-        """Return which values are standardised behind these nodes."""
-        if not np.isfinite(self.factor).all() or not self.factor.all():
+        """Return which values are standardised behind these nodes; None where channels are mixed or lost."""
+        if self._factors.ndim != _RANK or not np.isfinite(self._factors).all():
             return None
+        becomes = (self._factors != 0.0).any(axis=(2, 3))
+        if not becomes.any(axis=1).all() or (becomes.sum(axis=0) > 1).any():
+            return None
+        factors: Numbers = self._factors.sum(axis=0)
+        factors[factors == 0.0] = 1.0  # of channels that are constant
         if self.statistics is not None:
             mean, deviation = self.statistics
-            mean, deviation = (mean - self.offset) / self.factor, deviation / np.abs(self.factor)
+            mean, deviation = self._of_input((mean - self._offsets) / factors), self._of_input(deviation / abs(factors))
             # What lies in 0..a deviates by no more than sqrt(mean (a - mean)).
             largest = _BYTE if mean.max() > _OF_BYTES else 1.0
             fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
             return InputScale(mean, deviation, largest if fits else np.inf)
-        centre, spread = -self.offset / self.factor, 1.0 / np.abs(self.factor)
+        centre, spread = self._of_input(-self._offsets / factors), self._of_input(1.0 / abs(factors))
         if np.allclose(centre, 0.0) and np.allclose(spread, 1.0):
             return None
         numbers = max(float(centre.max()), float(spread.max()))
@@ -118,46 +200,6 @@ class _Front:
         if not known or centre.min() < 0.0:
             return InputScale(centre, spread)
         return _pixels(centre, spread, 1.0 if numbers <= 1.0 else _BYTE)
-
-    def _only_reader(self, name: str) -> NodeProto | None:
-        readers = [n for n in self._view.consumers(name) if n.op_type != "Shape"]
-        is_output = name in self._view.output_names or self.statistics is not None
-        return readers[0] if len(readers) == 1 and not is_output else None
-
-    def _follows(self, node: NodeProto, name: str) -> bool:
-        """Take a node in; return whether it is one of these."""
-        if node.op_type in _SAME:
-            self.is_float = self.is_float or is_float(attr_int(node, "to", 0))
-            return True
-        if node.op_type == "BatchNormalization":
-            mean, variance = (self._constant(n) for n in node.input[3:5])
-            if mean is None or variance is None:
-                return False
-            deviation = np.sqrt(variance + attr_float(node, "epsilon", 1e-5))
-            self.statistics = mean.reshape(1, -1, 1, 1), deviation.reshape(1, -1, 1, 1)
-            return True
-        if node.op_type not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
-            return False
-        is_first = node.input[0] == name
-        number = self._constant(node.input[1 if is_first else 0])
-        if number is None or number.ndim > _RANK or (node.op_type == "Div" and not (is_first and number.all())):
-            return False
-        number = number.reshape((1,) * (_RANK - number.ndim) + number.shape)
-        if node.op_type in ("Mul", "Div"):
-            by = number if node.op_type == "Mul" else 1.0 / number
-            self.factor, self.offset = self.factor * by, self.offset * by
-        elif node.op_type == "Add" or is_first:
-            self.offset = self.offset + (number if node.op_type == "Add" else -number)
-        else:
-            self.factor, self.offset = -self.factor, number - self.offset
-        return True
-
-    def _constant(self, name: str) -> Numbers | None:
-        if self._view.is_weight(name):
-            return np.asarray(self._view.weight(name), np.float64)
-        node = self._view.producer(name)
-        value = None if node is None else constant_value(node)
-        return None if value is None else np.asarray(loaded(value), np.float64)
 
 
 def _pixels(centre: Numbers, spread: Numbers, largest: float) -> InputScale:

@@ -22,6 +22,7 @@ from onnxfold.graph.run.session import InputInfo, batch_of
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.images.image_form import image_form
 from onnxfold.inputs.images.input_scale import has_channels_last, input_scale
 from onnxfold.inputs.sample_kinds import EXPOSED, LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
@@ -210,10 +211,10 @@ def synthetic_inputs(
 ) -> Batches:
     """Return batches of inputs for every input of a model.
 
-    The inputs of a language model are consistent, with any token ids. Of others, images (rank 4) are dead leaves,
-    signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids below the length of the
-    table that they look up, or the length of every sample. Everything is standardised, images behind the normalisation
-    that the graph begins with.
+    The inputs of a language model are consistent, with any token ids. Of others, images (of rank 4, or brought to it by
+    the graph) are dead leaves, signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids
+    below the length of the table that they look up, or the length of every sample. Everything is standardised, images
+    behind the normalisation that the graph begins with.
     """
     interface = token_interface(view)
     if interface is not None:
@@ -223,6 +224,9 @@ def synthetic_inputs(
             whole_feeds(interface, random.integers(0, interface.vocabulary, ids_shape), others(view, seed + i, kind))
             for i in range(max(samples // size, 1))
         ]
+    form = image_form(view)
+    if form.shapes:
+        return form.inputs(synthetic_inputs(form.view, samples=samples, seed=seed, kind=kind, exactly=exactly))
     fixed = batch_of(view)
     if not exactly:
         samples = affordable_samples(view, ACTIVATION_BYTES, _MIN_SAMPLES, samples)
@@ -304,6 +308,7 @@ def describe_inputs(view: GraphView) -> str:
     """Return the kinds of inputs that :func:`synthetic_inputs` makes: 'dead leaves', 'Gaussian noise', ..."""
     if token_interface(view) is not None:
         return UNIFORM
+    view = image_form(view).view
     infos = [info for info in input_infos(view) if _stated_sizes(view, info.name, info.dtype) is None]
     kinds = ((i.dtype.kind if input_scale(view, i.name) is None else "f", len(i.shape)) for i in infos)
     words = (_WORDS_BY_TYPE.get(kind) or _WORDS_BY_RANK.get(rank, "Gaussian noise") for kind, rank in kinds)

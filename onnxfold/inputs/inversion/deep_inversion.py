@@ -32,7 +32,7 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import BatchNorm
 from onnxfold.channels.layers import batch_norm, layer_of
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.nodes import reached_nodes
+from onnxfold.graph.nodes import node_key, reached_nodes
 from onnxfold.graph.patterns import behind
 from onnxfold.graph.tensors import Array, is_float
 from onnxfold.graph.view import GraphView
@@ -209,6 +209,17 @@ def normalizations(view: GraphView) -> list[tuple[NodeProto, BatchNorm]]:
     norms = ((node, batch_norm(view, node)) for node in reached_nodes(view.nodes, optimised_inputs(view)))
     known = ((node, norm) for node, norm in norms if norm is not None)
     return [(n, b) for n, b in known if all(map(view.is_weight, (b.scale, b.shift, b.mean, b.variance)))]
+
+
+def has_statistics(view: GraphView) -> bool:
+    """Whether a network holds the statistics of its layers: a normalisation of its inputs alone tells only theirs."""
+    norms = normalizations(view)
+    if not norms or not fused_layers(view):
+        return bool(norms)
+    reached = reached_nodes(view.nodes, optimised_inputs(view))
+    layers = [layer.output for node in reached if (layer := layer_of(view, node)) is not None]
+    behind_layers = {node_key(node) for node in reached_nodes(view.nodes, layers)}
+    return any(node_key(node) in behind_layers for node, _ in norms)
 
 
 def fused_layers(view: GraphView) -> list[tuple[NodeProto, str]]:

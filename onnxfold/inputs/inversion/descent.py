@@ -21,6 +21,7 @@ from onnxfold.inputs.inversion.deep_inversion import (
     Schedule,
     class_scores,
     fused_layers,
+    has_statistics,
     normalizations,
     optimised_inputs,
 )
@@ -99,9 +100,9 @@ class InversionObjective:
     def __init__(self, view: GraphView, *, half: bool = False) -> None:
         self._half = half
         self.graph, self.names, self.scores = TorchGraph(view), optimised_inputs(view), class_scores(view)
-        norms = normalizations(view)
-        fused = [] if norms else fused_layers(view)
-        self.has_statistics, self.has_fused = bool(norms), bool(fused)
+        norms, self.has_statistics = normalizations(view), has_statistics(view)
+        fused = [] if self.has_statistics else fused_layers(view)
+        self.has_fused = bool(fused)
         layers = [*(node for node, _ in norms), *(node for node, _ in fused)]
         self.wanted = list(dict.fromkeys([*map(node_key, layers), *filter(None, [self.scores])]))
         self._thread = local()  # errors of statistics that the layers of a run note, for each thread by itself

@@ -142,6 +142,13 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
         {"strides": [2, 1], "dilations": [1, 2], "pads": [2, 0, 1, 3], "group": 2},
     ),
     "groups": ((2, 6, 5, 5), (9, 2, 3, 3), {"group": 3, "pads": [1, 1, 1, 1]}),
+    "same, more behind": ((2, 3, 7, 8), (4, 3, 4, 3), {"auto_pad": "SAME_UPPER", "strides": [1, 2]}),
+    "same, more in front": (
+        (2, 3, 9, 8),
+        (4, 3, 4, 2),
+        {"auto_pad": "SAME_LOWER", "strides": [2, 1]},
+    ),
+    "valid": ((2, 3, 7, 6), (4, 3, 3, 3), {"auto_pad": "VALID"}),
     "depthwise": ((2, 4, 5, 5), (8, 1, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
     "valid": ((2, 3, 7, 6), (4, 3, 3, 3), {"auto_pad": "VALID", "strides": [2, 2]}),
     "1-D": ((2, 3, 11), (4, 3, 4), {"strides": [2], "pads": [2, 1], "dilations": [2]}),
@@ -190,9 +197,18 @@ def test_patches_times_weight_is_the_convolution(case: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
-def test_padding_that_depends_on_the_size_is_left_alone(mode: str) -> None:
+def test_padding_that_depends_on_a_free_size_is_left_alone(mode: str) -> None:
     x, weight = np.zeros((1, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32)
-    assert _window(_conv(x, weight, {"auto_pad": mode})) is None
+    model = _conv(x, weight, {"auto_pad": mode, "strides": [2, 2]})
+    window = _window(model)
+    assert window is not None
+    assert window.pads == (1, 1)
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "width"
+    assert _window(model) is None
+    del model.graph.node[0].attribute[1]  # of stride one, every size is padded alike
+    window = _window(model)
+    assert window is not None
+    assert window.pads == (1, 1)
 
 
 def test_positions_in_front_of_a_pooling_stand_in_for_images() -> None:
