@@ -32,8 +32,9 @@ _OF_BYTES = 16.0
 _DEVIATIONS, _USUAL = (0.1, 0.4), 0.25
 #: Deviation of speech in 16 bits: the level of -26 dBov that recordings are brought to (ITU-T P.56).
 _SPEECH = 32768 * 10 ** (-26 / 20)
-#: Number that a first node is shown; what it gives is rounded.
-_UNIT = 64.0
+#: Number that a first node is shown, since what it gives is rounded; sides of the images: parts of large ones are read,
+#: and a mean image fits a single position.
+_UNIT, _SIDES = 64.0, (4, 1)
 #: Nodes that scale numbers, and those that move channels.
 _MOVES = frozenset(
     {
@@ -105,31 +106,33 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
 class _Front:
     """The first steps of a graph behind an input: ``factor x + offset`` of its channels, then perhaps known statistics.
 
-    It is run on images of one position, of which each has one channel that is not zero.
+    They are run on small images, of which each has one channel that is not zero.
     """
 
     def __init__(self, view: GraphView, name: str) -> None:
-        self._view = view
+        self._view, self._values = view, dict[str, Array]()
         shape = view.shape(name) or ()
-        self._axis = 3 if has_channels_last(shape) else 1
-        channels = shape[self._axis] or 1
-        units = np.moveaxis(_UNIT * np.eye(channels + 1, channels, -1)[:, :, None, None], 1, self._axis)
-        self._values: dict[str, Array] = {name: units.astype(helper.tensor_dtype_to_np_dtype(view.elem_type(name)))}
-        end = self._run(name)
-        answers = np.asarray(self._values[end], np.float64)
-        answers = np.moveaxis(answers, 3 if has_channels_last(view.shape(end) or ()) else 1, 1)
-        self.is_float = self._values[end].dtype.kind == "f"
+        for self._axis in (3, 1) if has_channels_last(shape) else (1,):
+            channels = shape[self._axis] or 1
+            _, end, values = max((self._run(name, channels, side) for side in _SIDES), key=lambda run: run[0])
+            if (view.shape(end) or ())[1:2] in ((), (None,), (channels,)):
+                break
+        self.is_float = values.dtype.kind == "f"
+        answers = np.asarray(values, np.float64)
+        if answers.ndim == _RANK and (answers == answers[:, :, :1, :1]).all():
+            answers = answers[:, :, :1, :1]
         #: What each channel of the input adds to channels behind it, and what these are without any.
         self._factors, self._offsets = (answers[1:] - answers[0]) / _UNIT, answers[0]
-        self.statistics = self._statistics(end) if answers.ndim == _RANK else None
+        self.statistics = self._statistics(end, len(self._offsets)) if answers.ndim == _RANK else None
 
-    def _run(self, name: str) -> str:
-        """Run what only scales and moves channels; return what the network behind it reads."""
-        sessions, waiting, ends = NodeSessions(self._view), [name], dict[str, bool]()
-        done = set[str]()
+    def _run(self, name: str, channels: int, side: int) -> tuple[int, str, Array]:
+        """Run what only scales and moves channels; return the number of nodes, and what is read behind them."""
+        units = np.tile(_UNIT * np.eye(channels + 1, channels, -1)[:, :, None, None], (side, side))
+        units = np.moveaxis(units, 1, self._axis)
+        self._values = {name: units.astype(helper.tensor_dtype_to_np_dtype(self._view.elem_type(name)))}
+        sessions, waiting, ends, done = NodeSessions(self._view), [name], dict[str, bool](), set[str]()
         while waiting:
-            tensor = waiting.pop()
-            for node in self._view.consumers(tensor):
+            for node in self._view.consumers(waiting.pop()):
                 if node_key(node) not in done and self._follows(node, sessions):
                     done.add(node_key(node))
                     waiting += node.output
@@ -138,7 +141,13 @@ class _Front:
             if readers or tensor in self._view.output_names:
                 ends[tensor] = any(node.op_type == "Conv" for node in readers)
         read = [tensor for tensor, is_convolved in ends.items() if is_convolved] or list(ends)
-        return read[0] if len(read) == 1 else name
+        end = read[0] if read and all(self._are_alike(read[0], other) for other in read) else name
+        return len(done), end, self._values[end]
+
+    def _are_alike(self, first: str, other: str) -> bool:
+        """Whether two tensors hold parts of the same images."""
+        means = [values.mean(axis=(2, 3)) for values in (self._values[first], self._values[other]) if values.ndim == 4]
+        return first == other or (len(means) == 2 and np.array_equal(*means))
 
     def _follows(self, node: NodeProto, sessions: NodeSessions) -> bool:
         """Run a node that scales or moves channels on the images; return whether it is one, and all of it is known."""
@@ -149,9 +158,12 @@ class _Front:
         if len(feeds) < len(set(names)):
             return False
         try:
-            self._values |= NodeRunner(self._view, node, sessions).run(feeds)
+            values = NodeRunner(self._view, node, sessions).run(feeds)
         except VerificationError:
             return False
+        if not all(array.size for array in values.values()):  # a part of the image that small ones lack
+            return False
+        self._values |= values
         return True
 
     def _value(self, name: str) -> Array | None:
@@ -161,13 +173,15 @@ class _Front:
         value = None if node is None else constant_value(node)
         return None if value is None else loaded(value)
 
-    def _statistics(self, end: str) -> tuple[Numbers, Numbers] | None:
+    def _statistics(self, end: str, channels: int) -> tuple[Numbers, Numbers] | None:
         """Return mean and deviation of channels where a normalisation by known ones alone reads them."""
         node = only_reader(self._view, end)
         norm = None if node is None else batch_norm(self._view, node)
         if norm is None or not (self._view.is_weight(norm.mean) and self._view.is_weight(norm.variance)):
             return None
         mean, variance = (np.asarray(self._view.weight(n), np.float64) for n in (norm.mean, norm.variance))
+        if len(mean) != channels:
+            return None
         return mean[:, None, None], np.sqrt(variance + norm.epsilon)[:, None, None]
 
     def _of_input(self, numbers: Numbers) -> Numbers:
@@ -178,7 +192,7 @@ class _Front:
 
     def scale(self) -> InputScale | None:
         """Return which values are standardised behind these nodes; None where channels are mixed or lost."""
-        if self._factors.ndim != _RANK or not np.isfinite(self._factors).all():
+        if self._factors.ndim != _RANK or not self._factors.size or not np.isfinite(self._factors).all():
             return None
         becomes = (self._factors != 0.0).any(axis=(2, 3))
         if not becomes.any(axis=1).all() or (becomes.sum(axis=0) > 1).any():

@@ -148,7 +148,6 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
         (4, 3, 4, 2),
         {"auto_pad": "SAME_LOWER", "strides": [2, 1]},
     ),
-    "valid": ((2, 3, 7, 6), (4, 3, 3, 3), {"auto_pad": "VALID"}),
     "depthwise": ((2, 4, 5, 5), (8, 1, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
     "valid": ((2, 3, 7, 6), (4, 3, 3, 3), {"auto_pad": "VALID", "strides": [2, 2]}),
     "1-D": ((2, 3, 11), (4, 3, 4), {"strides": [2], "pads": [2, 1], "dilations": [2]}),
