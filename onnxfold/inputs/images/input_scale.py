@@ -1,4 +1,4 @@
-"""The values that an image or recording takes, read from its type and the normalisation that the graph begins with.
+"""The values that an image or recording takes, told from its type, the graph's first nodes and its first layer.
 
 A network that divides by 255 and subtracts a mean by itself takes pixels of 0..255; inputs of unit deviation would be
 one grey for it. What a graph does with an input before anything else is ``factor x + offset``, number by number; inputs
@@ -19,6 +19,7 @@ from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.tensors import Array, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.first_layer import takes_bytes
 
 Numbers = npt.NDArray[np.float64]
 
@@ -100,7 +101,18 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
     scale = front.scale()
     if type_ == TensorProto.UINT8 and (scale is None or scale.largest != _BYTE):
         return _pixels(np.zeros(1), np.ones(1), _BYTE)
+    if scale is None and is_float(type_):
+        return _scale_of_first_layer(view, front.end)
     return scale if is_float(type_) or (scale is not None and scale.largest == _BYTE) else None
+
+
+def _scale_of_first_layer(view: GraphView, image: str) -> InputScale | None:
+    """Return the scale of pixels that nothing scales, perhaps without their mean; None of other numbers."""
+    are_large, have_mean = takes_bytes(view, image)
+    if not are_large:
+        return None
+    usual = _pixels(np.zeros(1), np.ones(1), _BYTE)
+    return usual if have_mean else InputScale(np.zeros(1), usual.spread)
 
 
 class _Front:
@@ -114,8 +126,8 @@ class _Front:
         shape = view.shape(name) or ()
         for self._axis in (3, 1) if has_channels_last(shape) else (1,):
             channels = shape[self._axis] or 1
-            _, end, values = max((self._run(name, channels, side) for side in _SIDES), key=lambda run: run[0])
-            if (view.shape(end) or ())[1:2] in ((), (None,), (channels,)):
+            _, self.end, values = max((self._run(name, channels, side) for side in _SIDES), key=lambda run: run[0])
+            if (view.shape(self.end) or ())[1:2] in ((), (None,), (channels,)):
                 break
         self.is_float = values.dtype.kind == "f"
         answers = np.asarray(values, np.float64)
@@ -123,7 +135,7 @@ class _Front:
             answers = answers[:, :, :1, :1]
         #: What each channel of the input adds to channels behind it, and what these are without any.
         self._factors, self._offsets = (answers[1:] - answers[0]) / _UNIT, answers[0]
-        self.statistics = self._statistics(end, len(self._offsets)) if answers.ndim == _RANK else None
+        self.statistics = self._statistics(self.end, len(self._offsets)) if answers.ndim == _RANK else None
 
     def _run(self, name: str, channels: int, side: int) -> tuple[int, str, Array]:
         """Run what only scales and moves channels; return the number of nodes, and what is read behind them."""
