@@ -19,14 +19,14 @@ from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.tensors import Array, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.first_layer import takes_bytes
+from onnxfold.inputs.images.first_layer import BYTE as _BYTE
+from onnxfold.inputs.images.first_layer import Pixels, told_pixels
 
 Numbers = npt.NDArray[np.float64]
 
 #: Numbers of channels that images have.
 IMAGE_CHANNELS = (1, 3, 4)
 _RANK = 4
-_BYTE = 255.0
 #: Numbers above this are of pixels up to 255, numbers up to 1 of pixels up to 1; between them nothing is known.
 _OF_BYTES = 16.0
 #: Deviations that pixels have, as parts of their range; what a graph divides by may be the range instead.
@@ -102,17 +102,15 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
     if type_ == TensorProto.UINT8 and (scale is None or scale.largest != _BYTE):
         return _pixels(np.zeros(1), np.ones(1), _BYTE)
     if scale is None and is_float(type_):
-        return _scale_of_first_layer(view, front.end)
+        told = told_pixels(view, front.end)
+        return None if told is None else _unscaled(told)
     return scale if is_float(type_) or (scale is not None and scale.largest == _BYTE) else None
 
 
-def _scale_of_first_layer(view: GraphView, image: str) -> InputScale | None:
-    """Return the scale of pixels that nothing scales, perhaps without their mean; None of other numbers."""
-    are_large, have_mean = takes_bytes(view, image)
-    if not are_large:
-        return None
-    usual = _pixels(np.zeros(1), np.ones(1), _BYTE)
-    return usual if have_mean else InputScale(np.zeros(1), usual.spread)
+def _unscaled(pixels: Pixels) -> InputScale:
+    """Return the scale of pixels of the usual deviation, which have no bounds where their mean was taken away."""
+    spread = np.full(1, _USUAL * pixels.largest)
+    return InputScale(np.full(1, pixels.mean), spread, pixels.largest if pixels.mean > 0.0 else np.inf)
 
 
 class _Front:
