@@ -84,6 +84,7 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     ends = [_end(view, name, shape) for name, shape in shapes.items()]
     tokens = token_interface(view) is not None
     softmax = any(end.op in _SOFTMAX for end in ends)
+    scored = {behind(view, end.node.input[0], _MOVES) for end in ends if end.node and end.op in _SOFTMAX | _NUMBERED}
     inputs = [view.shape(name) or () for name in view.input_names]
     # An output of the shape of an input beside others is a state, for the next run.
     states = {shape[1:] for shape in inputs if len(inputs) > 1 and len(shape) > LINE}
@@ -105,6 +106,8 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
             kinds[end.name] = AnswerKind.DETECTIONS
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
             kinds[end.name] = AnswerKind.TOKENS
+        elif rank == LINE and end.shape[1] > 1 and behind(view, end.name, _MOVES) in scored:
+            kinds[end.name] = AnswerKind.CLASSES
         elif is_vector:
             along = not tokens and _is_along_a_length(end, declared[end.name])
             kinds[end.name] = AnswerKind.REGRESSION if along else _kind_of_vector(view, end, softmax=softmax)

@@ -251,8 +251,16 @@ def accuracy(outputs: list[Array], labels: Array) -> float:
 
 
 def correct_answers(outputs: list[Array], labels: Array) -> Array:
-    """Return whether the first output that is shaped like class scores is right; scores with NaN are wrong."""
-    for values in outputs:
+    """Return whether the first output that is shaped like class scores, or numbers classes, is right.
+
+    Scores with NaN are wrong.
+    """
+    numbered = [
+        values
+        for values in outputs
+        if values.dtype.kind in "iu" and values.ndim and values.size == len(values) == len(labels)
+    ]
+    for values in (v for v in outputs if not any(v is other for other in numbered)):
         if values.ndim >= 2 and len(values) == len(labels) and int(np.prod(values.shape[2:])) == 1:
             scores = values.reshape(len(values), -1)
             if labels.max(initial=0) >= scores.shape[1]:
@@ -260,4 +268,6 @@ def correct_answers(outputs: list[Array], labels: Array) -> Array:
             answers = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.ones(len(scores), bool)
             right: Array = (scores.argmax(axis=1) == labels.reshape(-1)) & answers
             return right
-    raise ConfigError("labels were given but no output has the shape (samples, classes)")
+    if numbered:
+        return np.asarray(numbered[0].reshape(-1) == labels.reshape(-1))
+    raise ConfigError("labels were given but no output has the shape (samples, classes), or numbers of classes")

@@ -27,6 +27,7 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.spill import SpillFile
 from onnxfold.graph.tensors import LazyTensor, Shape, is_float
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.image_form import unscaled_pixels
 from onnxfold.inputs.input_plan import image_sizes, needed_batch, needed_sizes
 from onnxfold.inputs.tokens.cache_heads import cache_ties
 from onnxfold.inputs.tokens.token_plan import size_of
@@ -318,6 +319,7 @@ def open_model(
     if shared:
         view.notes.append("weights that the file holds several times, as they are or turned, are stored once")
     scopes = open_scopes(view, form)
+    view.pixels = scopes[0].analysed.pixels = unscaled_pixels(view)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if images:  # what was analysed holds for any size

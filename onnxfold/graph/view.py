@@ -7,7 +7,7 @@ from copy import deepcopy
 from itertools import count
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnxruntime import InferenceSession
 
 from onnxfold.graph.nodes import canonical_domain, captured_names, node_key, read_names, refill
@@ -50,6 +50,8 @@ class GraphView:
         #: They are not written into the model.
         self.input_shapes: Mapping[str, Shape] = {}
         self.learned_types: Mapping[str, TensorType] = {}
+        #: Of inputs, largest and mean of pixels that nothing scales, which the first layer told before it was changed.
+        self.pixels: Mapping[str, tuple[float, float] | None] = {}
         #: Keys of nodes whose input the file quantises by its range: what each number becomes hangs on all of them.
         self.rescaled: frozenset[str] = frozenset()
         self._types: dict[frozenset[tuple[str, Shape]], dict[str, TensorType]] = {}
@@ -222,6 +224,17 @@ class GraphView:
                     dim.dim_value = size
         self.assume({})
 
+    def declare_input(self, name: str, elem_type: int, shape: Sequence[int | None]) -> None:
+        """Give an input another type and other dimensions; None leaves one free."""
+        for info in self.graph.input:
+            if info.name == name:
+                info.CopyFrom(helper.make_tensor_value_info(name, elem_type, shape))
+        self._types = {}
+
+    def give_out(self, tensors: Iterable[str]) -> None:
+        """Let the model give out more tensors, too."""
+        self.graph.output.extend(helper.make_tensor_value_info(name, self.elem_type(name), None) for name in tensors)
+
     def resize(self, sizes: Mapping[str, Mapping[int, int]]) -> None:
         """Give axes of inputs and outputs, by name and number, other lengths than those that are stated or assumed."""
         for info in (*self.graph.input, *self.graph.output):
@@ -370,7 +383,7 @@ class GraphView:
         """Return an independent view; weights are shared until edited."""
         view = GraphView(deepcopy(self.model), self._weights, self.namespace)
         view.input_shapes = self.input_shapes
-        view.learned_types = self.learned_types
+        view.learned_types, view.pixels = self.learned_types, self.pixels
         view._lent = dict(self._lent)
         view.scratch, view.rescaled = self.scratch, self.rescaled
         view.node_sessions, view.spill = self.node_sessions, self.spill

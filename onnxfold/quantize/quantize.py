@@ -244,6 +244,7 @@ def quantize_int8(
     made.drop_inferable_infos()
     made.notes = list(view.notes)
     made.assume(dict(view.input_shapes))
+    made.pixels = view.pixels
     stored = sum(made.weight_size(name) for name in nodes.dequantized_tensors(made.nodes) if made.is_weight(name))
     left = count_parameters(made) - stored
     if left > _NOTED * (stored + left):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from onnxfold.graph.bodies import open_bodies
 from onnxfold.graph.files.load import load
@@ -70,6 +70,8 @@ EDITS: dict[str, Callable[[GraphView], object]] = {
     "drop_lost_infos": lambda v: v.drop_lost_infos(),
     "assume": lambda v: v.assume({"x": (5, 3, 8, 8)}),
     "fix_input_shapes": lambda v: v.fix_input_shapes({"x": (5, None)}),
+    "declare_input": lambda v: v.declare_input("x", TensorProto.DOUBLE, [None, 3, 16, 16]),
+    "give_out": lambda v: v.give_out(["relu_0_out"]),
     "resize": lambda v: v.resize({"x": {2: 16, 3: 16}}),
     "unlist_weights": lambda v: v.unlist_weights(),
     "set_weight": lambda v: v.set_weight("conv_0_w", np.zeros((5, 3, 3, 3))),

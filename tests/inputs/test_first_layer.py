@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.graph.files.load import load
-from onnxfold.inputs.images.first_layer import Pixels, told_pixels
+from onnxfold.inputs.images.first_layer import Pixels, pixels_of
 from onnxfold.inputs.images.input_scale import input_scale
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 
@@ -20,15 +20,15 @@ def _network(mean: float, deviation: float, *, bn: bool, layout: str = "first") 
     random = np.random.default_rng(0)
     filters = random.standard_normal((_CHANNELS, 3, 3, 3)) * 0.4 + random.standard_normal((_CHANNELS, 1, 1, 1)) * 0.2
     filters /= deviation
-    taken = mean * filters.sum(axis=(1, 2, 3))
+    removed = mean * filters.sum(axis=(1, 2, 3))
     shift = random.standard_normal(_CHANNELS)
     ones = np.ones(_CHANNELS)
-    weights = {"w": filters, "bias": shift - taken}
+    weights = {"w": filters, "bias": shift - removed}
     image, nodes = "x", []
     if layout == "last":
         nodes, image = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])], "t"
     if bn:
-        weights = {"w": filters, "g": ones, "b": shift, "m": taken, "v": random.uniform(0.5, 2.0, _CHANNELS)}
+        weights = {"w": filters, "g": ones, "b": shift, "m": removed, "v": random.uniform(0.5, 2.0, _CHANNELS)}
         nodes += [
             helper.make_node("Conv", [image, "w"], ["c"]),
             helper.make_node("BatchNormalization", ["c", "g", "b", "m", "v"], ["y"]),
@@ -47,17 +47,17 @@ def _network(mean: float, deviation: float, *, bn: bool, layout: str = "first") 
 
 
 def _told(model: onnx.ModelProto, image: str = "x") -> Pixels | None:
-    return told_pixels(load(model), image)
+    return pixels_of(load(model), image)
 
 
 @pytest.mark.parametrize("bn", [False, True])
 @pytest.mark.parametrize("mean", [0.5, 0.9])
 def test_pixels_with_a_mean(mean: float, bn: bool) -> None:
     for largest in (1.0, 255.0):
-        told = _told(_network(mean * largest, 0.25 * largest, bn=bn))
-        assert told is not None
-        assert told.largest == largest
-        assert told.mean == pytest.approx(mean * largest, rel=0.15)
+        pixels = _told(_network(mean * largest, 0.25 * largest, bn=bn))
+        assert pixels is not None
+        assert pixels.largest == largest
+        assert pixels.mean == pytest.approx(mean * largest, rel=0.15)
 
 
 @pytest.mark.parametrize("bn", [False, True])

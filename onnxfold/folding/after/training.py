@@ -6,7 +6,6 @@ from itertools import islice
 
 import numpy as np
 import torch
-from onnx import helper
 from torch import Tensor
 
 from onnxfold.config import FoldConfig
@@ -234,7 +233,7 @@ def _with_outputs(original: ModelLike, names: Sequence[str]) -> ModelLike | Grap
     hidden = [name for name in names if name not in network.output_names]
     if not hidden:
         return original
-    network.graph.output.extend(helper.make_tensor_value_info(n, network.elem_type(n), None) for n in hidden)
+    network.give_out(hidden)
     return network
 
 

@@ -12,9 +12,10 @@ from onnx import NodeProto
 
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.patterns import only_reader
-from onnxfold.graph.tensors import Shape, constant_value, loaded
+from onnxfold.graph.tensors import Shape, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS
+from onnxfold.inputs.images.first_layer import pixels_of
+from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS, first_read
 from onnxfold.statistics.activations import Batches
 
 #: Nodes that change the shape alone, those that do the same to every number, and those that may stand between an image
@@ -23,8 +24,8 @@ _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _NUMBERS = frozenset({"Add", "Sub", "Mul", "Div"})
 _SAME = frozenset({"Cast", "Identity", "Dropout"})
 _IN_FRONT = _NUMBERS | _SAME | {"Transpose", "BatchNormalization", "Pad", "Clip"}
-#: Least height and width: a recording that is written with axes of length one is no image.
-_LEAST = 8
+#: Least height and width, since a recording that is written with axes of length one is no image; and its axes.
+_LEAST, _RANK = 8, 4
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,17 @@ def image_form(view: GraphView) -> ImageForm:
     network.substitute({}, dropped)
     while network.rename_inputs(renamed):
         pass
-    for info in network.graph.input:
-        if info.name in shapes:
-            dims = info.type.tensor_type.shape.dim
-            del dims[:]
-            for size in shapes[info.name]:
-                dims.add(**({"dim_value": size} if size > 0 else {"dim_param": "batch"}))
+    for name, image in shapes.items():
+        network.declare_input(name, view.elem_type(name), [None if size < 0 else size for size in image])
     network.assume({name: shape for name, shape in view.input_shapes.items() if name not in shapes})
     return ImageForm(network, own, shapes)
+
+
+def unscaled_pixels(view: GraphView) -> dict[str, tuple[float, float] | None]:
+    """Return, of images that are floats, what their first layer tells of pixels; see :func:`pixels_of`."""
+    images = image_form(view).view
+    names = [n for n in images.input_names if len(images.shape(n) or ()) == _RANK and is_float(images.elem_type(n))]
+    return {name: pixels_of(images, first_read(images, name)) for name in names}
 
 
 def _reshaped(view: GraphView, tensor: str) -> tuple[list[NodeProto], str]:
@@ -100,16 +104,16 @@ def _is_scaled(view: GraphView, node: NodeProto) -> bool:
 
 def _image_shape(own: Shape | None, image: Shape | None) -> Shape | None:
     """Return the shape of a batch of images where a tensor holds those of an input, None where it does not."""
-    if not own or image is None or len(image) != 4:
+    if not own or image is None or len(image) != _RANK:
         return None
-    sample, one = [d for d in image[1:] if d is not None], [d for d in own[1:] if d is not None]
-    if len(sample) < 3 or len(one) < len(own) - 1 or not {sample[0], sample[2]} & set(IMAGE_CHANNELS):
+    sample, own_sample = ([d for d in shape[1:] if d is not None] for shape in (image, own))
+    if len(sample) < 3 or len(own_sample) < len(own) - 1 or not {sample[0], sample[2]} & set(IMAGE_CHANNELS):
         return None
     if min(sample[1:] if sample[0] in IMAGE_CHANNELS else sample[:2]) < _LEAST:
         return None
-    if math.prod(one) == math.prod(sample):
+    if math.prod(own_sample) == math.prod(sample):
         return (image[0] if own[0] is None else own[0], *sample)
-    return (1, *sample) if own[0] is not None and own[0] * math.prod(one) == math.prod(sample) else None
+    return (1, *sample) if own[0] is not None and own[0] * math.prod(own_sample) == math.prod(sample) else None
 
 
 def _leads_to_convolution(view: GraphView, tensor: str) -> bool:

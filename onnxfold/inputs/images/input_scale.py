@@ -20,7 +20,7 @@ from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.tensors import Array, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.first_layer import BYTE as _BYTE
-from onnxfold.inputs.images.first_layer import Pixels, told_pixels
+from onnxfold.inputs.images.first_layer import pixels_of
 
 Numbers = npt.NDArray[np.float64]
 
@@ -102,15 +102,19 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
     if type_ == TensorProto.UINT8 and (scale is None or scale.largest != _BYTE):
         return _pixels(np.zeros(1), np.ones(1), _BYTE)
     if scale is None and is_float(type_):
-        told = told_pixels(view, front.end)
-        return None if told is None else _unscaled(told)
+        pixels = view.pixels[name] if name in view.pixels else pixels_of(view, front.end)
+        return None if pixels is None else _unscaled(*pixels)
     return scale if is_float(type_) or (scale is not None and scale.largest == _BYTE) else None
 
 
-def _unscaled(pixels: Pixels) -> InputScale:
+def first_read(view: GraphView, name: str) -> str:
+    """Return the tensor that the network behind the first scaling of an image reads."""
+    return _Front(view, name).end
+
+
+def _unscaled(largest: float, mean: float) -> InputScale:
     """Return the scale of pixels of the usual deviation, which have no bounds where their mean was taken away."""
-    spread = np.full(1, _USUAL * pixels.largest)
-    return InputScale(np.full(1, pixels.mean), spread, pixels.largest if pixels.mean > 0.0 else np.inf)
+    return InputScale(np.full(1, mean), np.full(1, _USUAL * largest), largest if mean > 0.0 else np.inf)
 
 
 class _Front:
@@ -248,9 +252,9 @@ def standardise(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
     network = view.copy()
     network.drop_inferable_infos()
     nodes, renamed = [], {}
-    for info in network.graph.input:
-        if info.name in scales and not is_float(view.elem_type(info.name)):
-            info.type.tensor_type.elem_type = TensorProto.FLOAT
+    for name in scales:
+        if not is_float(view.elem_type(name)):
+            network.declare_input(name, TensorProto.FLOAT, view.declared_shapes[name])
     for name, scale in scales.items():
         dtype = standard_type(view.elem_type(name))
         spread, centre = (network.add_weight(name, v.astype(dtype)) for v in (scale.spread, scale.centre))
@@ -258,5 +262,6 @@ def standardise(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
         nodes.append(helper.make_node("Mul", [name, spread], [product]))
         nodes.append(helper.make_node("Add", [product, centre], [renamed[name]]))
     network.rename_inputs(renamed)
+    network.pixels = {**view.pixels, **dict.fromkeys(scales)}
     network.replace_nodes([*nodes, *network.nodes])
     return network
