@@ -1,0 +1,1 @@
+"""The same network in the forms that exporters write."""
