@@ -172,7 +172,8 @@ def _in_first_layer(largest: float) -> Callable[[_Writer], Form]:
     def write(w: _Writer) -> Form:
         conv = next(node for node in w.graph.node if node.op_type == "Conv")
         assert conv.input[0] == w.image
-        assert len(conv.input) == 3
+        if len(conv.input) < 3:
+            conv.input.append(w.put("bias_of_mean", np.zeros(len(w.numbers(conv.input[1])), np.float32)))
         mean, deviation = MEAN / 255 * largest, DEVIATION / 255 * largest
         filters = w.numbers(conv.input[1]).astype(np.float64) / deviation
         bias = w.numbers(conv.input[2]) - mean * filters.sum(axis=(1, 2, 3))

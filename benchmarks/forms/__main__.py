@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 import onnxfold
 from benchmarks.datasets.cifar10 import load_test
-from onnxfold.files import write
+from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.graph.run.session import Session
 from testing.forms import FORMS, written_as
 
@@ -42,16 +42,13 @@ def main() -> None:
     for form in forms:
         rows[form] = [_measure(*network, form, args.sparsity) for network in networks.values()]
         print(form, rows[form], flush=True)
-    write(args.out, _page(list(networks), rows, args.sparsity).encode())
+    args.out.write_text(_page(list(networks), rows, args.sparsity), encoding="utf-8")
 
 
 def _networks(models: Path | None, data: Path | None) -> Iterator[tuple[str, tuple[onnx.ModelProto, Array, Array]]]:
     """Yield networks whose first convolution reads their images, with standardised images and labels."""
-    bundled = Path(onnxfold.__file__).parent / "data"
-    with np.load(bundled / "fashion_mnist_test_2000.npz") as archive:
-        labels = archive["y"]
-        images = next(archive[name] for name in archive.files if name != "y")
-    yield "LeNet5-2x", _without_front(onnx.load(bundled / "lenet5_2x.onnx"), images, labels)
+    bundled = onnx.load(Path(onnxfold.__file__).parent / "data" / "lenet5_2x.onnx")
+    yield "LeNet5-2x", (bundled, *bundled_test_images())
     if models is not None and data is not None:
         images, labels = load_test(data)
         network = onnx.load(models / f"{RESNET}.onnx")
