@@ -86,6 +86,20 @@ def test_images_are_drawn_so() -> None:
         assert 90.0 < drawn.mean() < 140.0
 
 
+def test_biases_may_stand_behind_the_convolution() -> None:
+    plain, apart = (_network(115.0, 60.0, bn=True) for _ in range(2))
+    node = apart.graph.node[0]
+    node.output[0] = "sums"
+    apart.graph.node.insert(1, helper.make_node("Add", ["sums", "more"], ["c"]))
+    more = np.full((1, _CHANNELS, 1, 1), 0.25, np.float32)
+    apart.graph.initializer.append(numpy_helper.from_array(more, "more"))
+    pixels, wanted = _told(apart), _told(plain)
+    assert pixels is not None
+    assert wanted is not None
+    assert pixels.largest == wanted.largest
+    assert pixels.mean == pytest.approx(wanted.mean, rel=0.05)
+
+
 def test_what_is_not_known_is_left_alone() -> None:
     model = _network(115.0, 60.0, bn=False)
     del model.graph.node[0].input[2]

@@ -64,10 +64,13 @@ def _seen(view: GraphView, node: NodeProto) -> _Seen | None:
     layer = layer_of(view, node)
     if layer is None or not view.is_weight(node.input[1]):
         return None
-    filters, bias = _numbers(view, node.input[1]), _numbers(view, layer.bias) if layer.bias else 0.0
+    filters = _numbers(view, node.input[1])
     filters = filters.reshape(len(filters), -1)
+    bias = _numbers(view, layer.bias).ravel() if layer.bias else np.zeros(len(filters))
     reader = only_reader(view, layer.output)
     norm = None if reader is None else batch_norm(view, reader)
+    if norm is None and not layer.bias:
+        return None
     if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
         # As it is where the normalisation is fused: both forms must be told alike.
         scale = _numbers(view, norm.scale) / np.sqrt(_numbers(view, norm.variance) + norm.epsilon)
@@ -75,9 +78,9 @@ def _seen(view: GraphView, node: NodeProto) -> _Seen | None:
         filters = filters * scale[:, None]
     size = np.linalg.norm(filters, axis=1)
     live = size > _DEAD * size.max()
-    if np.ndim(bias) == 0 or not live.any():
+    if not live.any():
         return None
-    removed = -np.ravel(bias)[live]
+    removed = -bias[live]
     ratios = np.abs(removed) / size[live]
     return _Seen(float(np.quantile(ratios, _QUANTILE)), *_mean(removed, filters.sum(axis=1)[live]))
 
