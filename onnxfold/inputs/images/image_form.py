@@ -15,7 +15,7 @@ from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.tensors import Shape, constant_value, is_float, loaded
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.first_layer import pixels_of
-from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS, first_read
+from onnxfold.inputs.images.input_scale import IMAGE_CHANNELS, first_read, is_image
 from onnxfold.statistics.activations import Batches
 
 #: Nodes that change the shape alone, those that do the same to every number, and those that may stand between an image
@@ -73,7 +73,7 @@ def image_form(view: GraphView) -> ImageForm:
 def unscaled_pixels(view: GraphView) -> dict[str, tuple[float, float] | None]:
     """Return, of images that are floats, what their first layer tells of pixels; see :func:`pixels_of`."""
     images = image_form(view).view
-    names = [n for n in images.input_names if len(images.shape(n) or ()) == _RANK and is_float(images.elem_type(n))]
+    names = [n for n in images.input_names if is_image(images.shape(n) or ()) and is_float(images.elem_type(n))]
     return {name: pixels_of(images, first_read(images, name)) for name in names}
 
 
@@ -117,7 +117,12 @@ def _image_shape(own: Shape | None, image: Shape | None) -> Shape | None:
 
 
 def _leads_to_convolution(view: GraphView, tensor: str) -> bool:
-    readers = [node for node in view.consumers(tensor) if node.op_type != "Shape"]
-    if any(node.op_type == "Conv" for node in readers):
-        return True
-    return any(_leads_to_convolution(view, n.output[0]) for n in readers if n.op_type in _IN_FRONT)
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        readers = view.consumers(waiting.pop())
+        if any(node.op_type == "Conv" for node in readers):
+            return True
+        behind = {n.output[0] for n in readers if n.op_type in _IN_FRONT} - seen
+        waiting += behind
+        seen |= behind
+    return False

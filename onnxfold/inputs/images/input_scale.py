@@ -37,25 +37,12 @@ _SPEECH = 32768 * 10 ** (-26 / 20)
 #: and a mean image fits a single position.
 _UNIT, _SIDES = 64.0, (4, 1)
 #: Nodes that scale numbers, and those that move channels.
-_MOVES = frozenset(
-    {
-        "Add",
-        "Cast",
-        "Concat",
-        "Div",
-        "Dropout",
-        "Gather",
-        "Identity",
-        "Mul",
-        "Neg",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Sub",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+_MOVES = frozenset({
+    "Add", "Cast", "Concat", "Div", "Dropout", "Gather", "Identity", "Mul", "Neg", "Slice", "Split", "Squeeze", "Sub",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+#: Most channels along an axis that may hold those of images: of more, it is another one.
+_MOST = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +73,17 @@ def has_channels_last(shape: Sequence[int | None]) -> bool:
     return len(shape) == _RANK and shape[1] not in IMAGE_CHANNELS and shape[3] in IMAGE_CHANNELS
 
 
+def is_image(shape: Sequence[int | None]) -> bool:
+    """Whether a shape is that of images, with the channels first or last."""
+    return len(shape) == _RANK and bool({shape[1], shape[3]} & set(IMAGE_CHANNELS))
+
+
 def input_scale(view: GraphView, name: str) -> InputScale | None:
     """Return the values that an input takes; None where the graph does not say so, or they are standardised."""
     shape, type_ = view.shape(name) or (), view.elem_type(name)
     if type_ == TensorProto.INT16 and any(is_float(attr_int(n, "to", 0)) for n in view.consumers(name)):
         return InputScale(np.zeros(1), np.full(1, _SPEECH))
-    if len(shape) != _RANK or not {shape[1], shape[3]} & set(IMAGE_CHANNELS):
+    if not is_image(shape):
         return None
     if not is_float(type_) and type_ not in (TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64):
         return None
@@ -126,7 +118,8 @@ class _Front:
     def __init__(self, view: GraphView, name: str) -> None:
         self._view, self._values = view, dict[str, Array]()
         shape = view.shape(name) or ()
-        for self._axis in (3, 1) if has_channels_last(shape) else (1,):
+        axes = (3, 1)[: 1 + ((shape[1] or 1) <= _MOST)] if has_channels_last(shape) else (1,)
+        for self._axis in axes:
             channels = shape[self._axis] or 1
             _, self.end, values = max((self._run(name, channels, side) for side in _SIDES), key=lambda run: run[0])
             if (view.shape(self.end) or ())[1:2] in ((), (None,), (channels,)):
