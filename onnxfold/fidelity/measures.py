@@ -255,12 +255,7 @@ def correct_answers(outputs: list[Array], labels: Array) -> Array:
 
     Scores with NaN are wrong.
     """
-    numbered = [
-        values
-        for values in outputs
-        if values.dtype.kind in "iu" and values.ndim and values.size == len(values) == len(labels)
-    ]
-    for values in (v for v in outputs if not any(v is other for other in numbered)):
+    for values in (values for values in outputs if not _numbers_classes(values, labels)):
         if values.ndim >= 2 and len(values) == len(labels) and int(np.prod(values.shape[2:])) == 1:
             scores = values.reshape(len(values), -1)
             if labels.max(initial=0) >= scores.shape[1]:
@@ -268,6 +263,11 @@ def correct_answers(outputs: list[Array], labels: Array) -> Array:
             answers = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.ones(len(scores), bool)
             right: Array = (scores.argmax(axis=1) == labels.reshape(-1)) & answers
             return right
-    if numbered:
-        return np.asarray(numbered[0].reshape(-1) == labels.reshape(-1))
+    for values in (values for values in outputs if _numbers_classes(values, labels)):
+        return np.asarray(values.reshape(-1) == labels.reshape(-1))
     raise ConfigError("labels were given but no output has the shape (samples, classes), or numbers of classes")
+
+
+def _numbers_classes(values: Array, labels: Array) -> bool:
+    """Whether an output holds one integer per sample."""
+    return values.dtype.kind in "iu" and values.ndim > 0 and values.size == len(values) == len(labels)

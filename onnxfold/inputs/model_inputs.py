@@ -10,7 +10,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.graph.run.session import count_samples, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.input_scale import has_channels_last
+from onnxfold.inputs.images.input_scale import holds_images, sides_of
 from onnxfold.inputs.sample_kinds import DOUBT_OF_IMAGES, DOUBT_OF_TEXT, SAMPLE_KINDS, SampleKind
 from onnxfold.inputs.tokens.answers import TokenFacts
 from onnxfold.inputs.walk_batches import cut_batches, stage_batches
@@ -134,8 +134,7 @@ class ModelInputs:
     def pixels(self) -> int:
         """Longer side of the images; 0 of other samples."""
         first = {} if self.are_tokens else self.batches[0]
-        images = [v for v in first.values() if v.ndim == 4 and (v.dtype.kind == "f" or v.dtype == np.uint8)]
-        return max((max(v.shape[1:3] if has_channels_last(v.shape) else v.shape[2:]) for v in images), default=0)
+        return max((max(sides_of(values.shape)) for values in first.values() if holds_images(values)), default=0)
 
     def renamed(self, names: Mapping[str, str]) -> "ModelInputs":
         """Return the same inputs under other names, for a model whose interface changed; those without one go."""

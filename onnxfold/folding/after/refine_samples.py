@@ -20,7 +20,7 @@ from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.image_form import image_form
-from onnxfold.inputs.images.input_scale import has_channels_last
+from onnxfold.inputs.images.input_scale import has_channels_last, holds_images, sides_of
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.input_plan import INVERTED as FEW_INVERTED
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -134,8 +134,7 @@ def _image_input(inputs: ModelInputs) -> str:
     """Return the input of a network that takes images and nothing else; empty if it is none."""
     first = inputs.batches[0]
     ((name, values),) = first.items() if len(first) == 1 else (("", np.empty(0)),)
-    sides = values.shape[1:3] if has_channels_last(values.shape) else values.shape[2:]
-    is_image = values.ndim == 4 and (values.dtype.kind == "f" or values.dtype == np.uint8) and min(sides) > 2 * _SHIFT
+    is_image = holds_images(values) and min(sides_of(values.shape)) > 2 * _SHIFT
     return name if is_image and not inputs.fixed_batch else ""
 
 

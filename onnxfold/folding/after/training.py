@@ -81,7 +81,7 @@ class Training:
         self._graph = TorchGraph(with_free_batch(view), device=find_device(config.torch_device), fed=names)
         shown, held_out = inputs.split(held_out_part(inputs, _JUDGED))
         self._outputs, self._are_scores = _compared_answers(view, inputs)
-        teacher = Session(_with_outputs(original, self._outputs))
+        teacher = _teacher(original, self._outputs)
         teacher.output_names = list(self._outputs)
         is_fixed = not inputs.are_tokens and fixed_batch(info.shape for info in teacher.inputs) is not None
         answers_of = teacher.run_in_batches if is_fixed else teacher.run
@@ -227,14 +227,15 @@ class Training:
         return loss
 
 
-def _with_outputs(original: ModelLike, names: Sequence[str]) -> ModelLike | GraphView:
-    """Return a network that has these outputs, too."""
-    network = load(original)
-    hidden = [name for name in names if name not in network.output_names]
-    if not hidden:
-        return original
-    network.give_out(hidden)
-    return network
+def _teacher(original: ModelLike, names: Sequence[str]) -> Session:
+    """Return a session of the original that gives these tensors, which may lie in front of its outputs."""
+    teacher = Session(original)
+    hidden = [name for name in names if name not in teacher.output_names]
+    if hidden:
+        network = load(original)
+        network.give_out(hidden)
+        teacher = Session(network)
+    return teacher
 
 
 def _scale(answers: Sequence[Array]) -> float:

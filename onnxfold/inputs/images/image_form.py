@@ -51,8 +51,8 @@ def image_form(view: GraphView) -> ImageForm:
     renamed: dict[str, str] = {}
     for name in view.input_names:
         reshapes, tensor = _reshaped(view, name)
-        shape = _image_shape(view.shape(name), view.shape(tensor))
-        if reshapes and shape is not None and _leads_to_convolution(view, tensor):
+        shape = _image_shape(view.shape(name), view.shape(tensor)) if reshapes else None
+        if shape is not None and _leads_to_convolution(view, tensor):
             own[name] = tuple(-1 if d is None else d for d in view.shape(name) or ())
             shapes[name] = tuple(-1 if d is None else d for d in shape)
             dropped |= {node_key(node) for node in reshapes}

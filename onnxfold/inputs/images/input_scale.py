@@ -73,6 +73,16 @@ def has_channels_last(shape: Sequence[int | None]) -> bool:
     return len(shape) == _RANK and shape[1] not in IMAGE_CHANNELS and shape[3] in IMAGE_CHANNELS
 
 
+def holds_images(values: Array) -> bool:
+    """Whether an array holds images: numbers or bytes along four axes."""
+    return values.ndim == _RANK and (values.dtype.kind == "f" or values.dtype == np.uint8)
+
+
+def sides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return height and width of images of a shape."""
+    return shape[1:3] if has_channels_last(shape) else shape[2:]
+
+
 def is_image(shape: Sequence[int | None]) -> bool:
     """Whether a shape is that of images, with the channels first or last."""
     return len(shape) == _RANK and bool({shape[1], shape[3]} & set(IMAGE_CHANNELS))

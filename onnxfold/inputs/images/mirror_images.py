@@ -12,7 +12,7 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session, batch_of, count_samples, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.input_scale import has_channels_last
+from onnxfold.inputs.images.input_scale import has_channels_last, holds_images
 from onnxfold.inputs.walk_batches import cut_batches
 from onnxfold.statistics.activations import Batches
 
@@ -30,9 +30,7 @@ def with_mirror_images(view: GraphView, batches: Batches, most: int) -> Batches 
     None where a network does not answer alike, where inputs are no images, and where there would be more than so many.
     """
     counts = {len(values) for values in batches[0].values() if values.ndim}
-    has_images = any(
-        values.ndim == 4 and (values.dtype.kind == "f" or values.dtype == np.uint8) for values in batches[0].values()
-    )
+    has_images = any(map(holds_images, batches[0].values()))
     if len(counts) != 1 or not has_images or 2 * count_samples(batches) > most:
         return None
     try:

@@ -336,8 +336,7 @@ def _values(view: GraphView, info: InputInfo, shape: tuple[int, ...], draw: Call
     memory.require(memory.array_bytes(shape, 8), f"input '{info.name}' of the shape {list(shape)}")
     scale, stated = input_scale(view, info.name), _stated_sizes(view, info.name, info.dtype)
     if scale is not None:
-        values = scale.values(draw("f"))
-        return (values if info.dtype.kind == "f" else np.rint(values)).astype(info.dtype)
+        return scale.values(draw("f"), info.dtype)
     return (draw(info.dtype.kind) if stated is None else np.full(shape, stated)).astype(info.dtype)
 
 
